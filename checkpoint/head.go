@@ -1,0 +1,64 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+const (
+	headKind    = "head"
+	headVersion = 1
+)
+
+// EncodeHead returns the bytes of a head. It refuses one that DecodeHead would
+// refuse; the error says everything that is wrong.
+func EncodeHead(h *Head) ([]byte, error) {
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("encode head of topology %q: %w", h.Topology, err)
+	}
+	return encodeEnvelope(headKind, headVersion, h)
+}
+
+// DecodeHead takes a head from its bytes; name says in errors where they are from.
+// Errors wrap ErrDamaged unless a newer version of the format is the reason.
+func DecodeHead(name string, data []byte) (*Head, error) {
+	h := new(Head)
+	if err := decodeEnvelope(headKind, headVersion, name, data, h); err != nil {
+		return nil, err
+	}
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("head %s: %w: %w", name, ErrDamaged, err)
+	}
+	return h, nil
+}
+
+func (h *Head) check() error {
+	var c checks
+	c.text("topology", h.Topology)
+	c.text("run id", h.RunID)
+	c.text("writer", h.Writer)
+	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
+		r := h.Regions[name]
+		c.text("region", name)
+		c.add(r.Generation <= h.Generation, "region %q has generation %d, the topology has %d", name, r.Generation, h.Generation)
+		var last Ref
+		for _, ref := range r.Retained {
+			c.ref(fmt.Sprintf("region %q: checkpoint %s", name, ref), ref)
+			c.add(ref.Generation <= r.Generation, "region %q has generation %d, its checkpoint is %s", name, r.Generation, ref)
+			c.add(ref.Generation > last.Generation || ref.Generation == last.Generation && ref.Batch > last.Batch,
+				"region %q: checkpoint %s follows %s", name, ref, last)
+			last = ref
+		}
+	}
+	for _, ref := range h.Pins {
+		c.ref(fmt.Sprintf("pin %s", ref), ref)
+	}
+	return c.err()
+}
+
+func (c *checks) ref(what string, r Ref) {
+	c.object(what, r.Manifest, r.Size)
+	c.add(r.Generation > 0 && r.Batch > 0, "%s: generation and batch must be above 0", what)
+	c.add(r.UnixMilli >= 0, "%s: time is %d, must not be below 0", what, r.UnixMilli)
+}

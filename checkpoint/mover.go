@@ -1,0 +1,191 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MoverConfig describes the head to its Mover.
+type MoverConfig struct {
+	Topology string
+	RunID    string // for a head that is made new; an existing one keeps its own
+	Head     *Head  // as read; nil = there is none
+	Version  Version
+	Writer   string // different for every Mover that ever was
+	Retained int    // checkpoints to keep per region, at least the current one
+}
+
+// Mover moves the head of a topology for all its regions: one compare-and-swap at a
+// time, with the requests that came meanwhile merged into the next. It carries them
+// out in the order in which they came, so a Raised tells for certain what has been
+// committed before it. It is not safe for concurrent use.
+type Mover struct {
+	cfg     MoverConfig
+	head    *Head
+	version Version
+	swaps   int
+
+	queue []MoverEvent // requests that wait for the next swap
+	swap  *swap        // the one under way, or nil
+	lost  bool
+}
+
+// swap is a new head and what follows from it.
+type swap struct {
+	head    *Head
+	done    []MoverAction // Raised and Advanced, in order
+	unknown error         // the outcome of the last try, if it is unknown
+}
+
+// NewMover returns a Mover that knows the head as it was read.
+func NewMover(c MoverConfig) *Mover {
+	m := &Mover{cfg: c, version: c.Version}
+	if c.Head != nil {
+		m.head = c.Head.Clone()
+	}
+	return m
+}
+
+// Step takes one event and returns what to do, in order. After a Lost there are no
+// further actions. The result is the caller's; a Head in it is not to be changed.
+func (m *Mover) Step(ev MoverEvent) []MoverAction {
+	if m.lost {
+		return nil
+	}
+	switch ev := ev.(type) {
+	case RaiseRequested, AdvanceRequested:
+		m.queue = append(m.queue, ev)
+		if m.swap == nil {
+			return m.begin()
+		}
+	case SwapSucceeded, SwapRefused, SwapUnknown, HeadReread, RereadFailed:
+		if m.swap != nil {
+			return m.answered(ev)
+		}
+	}
+	return nil
+}
+
+// answered takes what the store said about the swap under way.
+func (m *Mover) answered(ev MoverEvent) []MoverAction {
+	switch ev := ev.(type) {
+	case SwapSucceeded:
+		return m.succeed(ev.Version)
+	case SwapRefused:
+		m.swap.unknown = nil
+	case SwapUnknown:
+		m.swap.unknown = ev.Err
+	case RereadFailed:
+		return append(m.notYet(ev.Err), Reread{})
+	case HeadReread:
+		return m.reread(ev)
+	}
+	return []MoverAction{Reread{}}
+}
+
+// begin makes the next swap out of the queue, if that changes anything.
+func (m *Mover) begin() []MoverAction {
+	s := &swap{head: &Head{Topology: m.cfg.Topology, RunID: m.cfg.RunID, Regions: map[string]RegionHead{}}}
+	if m.head != nil {
+		s.head = m.head.Clone()
+	}
+	for _, ev := range m.queue {
+		switch ev := ev.(type) {
+		case RaiseRequested:
+			s.raise(ev)
+		case AdvanceRequested:
+			s.advance(ev, max(m.cfg.Retained, 1))
+		}
+	}
+	m.queue = nil
+	if len(s.done) == 0 {
+		return nil
+	}
+	m.swaps++
+	s.head.Writer = fmt.Sprintf("%s-%d", m.cfg.Writer, m.swaps)
+	m.swap = s
+	return []MoverAction{Swap{Old: m.version, Head: s.head}}
+}
+
+func (s *swap) raise(ev RaiseRequested) {
+	r := s.head.Regions[ev.Region]
+	s.head.Generation++
+	r.Generation = s.head.Generation
+	s.head.Regions[ev.Region] = r
+	raised := Raised{Region: ev.Region, Generation: r.Generation}
+	if current := r.Current(); current != nil {
+		from := *current
+		raised.From, raised.Oldest = &from, r.Retained[0].Batch
+	}
+	s.done = append(s.done, raised)
+}
+
+// advance commits a checkpoint, unless its generation is over (invariant I3) or it
+// would take the region back.
+func (s *swap) advance(ev AdvanceRequested, retained int) {
+	r := s.head.Regions[ev.Region]
+	current := r.Current()
+	if ev.Generation != r.Generation || current != nil && ev.Ref.Batch <= current.Batch {
+		return
+	}
+	refs := append(r.Retained, ev.Ref)
+	surplus := len(refs) - retained
+	var dropped []Ref
+	r.Retained = nil
+	for i, ref := range refs {
+		if i < surplus && !s.pinned(ref) {
+			dropped = append(dropped, ref)
+		} else {
+			r.Retained = append(r.Retained, ref)
+		}
+	}
+	s.head.Regions[ev.Region] = r
+	s.done = append(s.done, Advanced{
+		Region: ev.Region, Generation: ev.Generation, Batch: ev.Ref.Batch,
+		Oldest: r.Retained[0].Batch, Dropped: dropped,
+	})
+}
+
+func (s *swap) pinned(ref Ref) bool {
+	return slices.ContainsFunc(s.head.Pins, func(p Ref) bool { return p.Manifest == ref.Manifest })
+}
+
+// succeed takes the swap as carried out, tells whom it concerns, and goes on.
+func (m *Mover) succeed(v Version) []MoverAction {
+	s := m.swap
+	m.head, m.version, m.swap = s.head, v, nil
+	return append(s.done, m.begin()...)
+}
+
+// reread decides what became of a swap whose outcome is not known: invariant I2.
+func (m *Mover) reread(ev HeadReread) []MoverAction {
+	s := m.swap
+	switch {
+	case ev.Head != nil && ev.Head.Writer == s.head.Writer:
+		return m.succeed(ev.Version)
+	case s.unknown != nil && ev.Version == m.version:
+		again := Swap{Old: m.version, Head: s.head}
+		return append(m.notYet(s.unknown), again)
+	}
+	m.lost = true
+	found := "there is none"
+	if ev.Head != nil {
+		found = fmt.Sprintf("version %q by writer %q is there", ev.Version, ev.Head.Writer)
+	}
+	return []MoverAction{Lost{fmt.Errorf("move the head of topology %q from version %q as writer %q: %w: %s",
+		m.cfg.Topology, m.version, s.head.Writer, ErrHeadMoved, found)}}
+}
+
+// notYet tells the regions in the swap that it is being tried again.
+func (m *Mover) notYet(err error) []MoverAction {
+	var out []MoverAction
+	for _, a := range m.swap.done {
+		switch a := a.(type) {
+		case Raised:
+			out = append(out, SwapFailed{Region: a.Region, Err: err})
+		case Advanced:
+			out = append(out, SwapFailed{Region: a.Region, Generation: a.Generation, Err: err})
+		}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package checkpoint
+
+// MoverEvent is what happened to the head: past tense.
+//
+//sumtype:decl
+type MoverEvent interface{ moverEvent() }
+
+type (
+	// RaiseRequested: a region wants a new generation.
+	RaiseRequested struct{ Region string }
+	// AdvanceRequested: a region has a new complete checkpoint.
+	AdvanceRequested struct {
+		Region     string
+		Generation Generation
+		Ref        Ref
+	}
+	// SwapSucceeded: the compare-and-swap was carried out.
+	SwapSucceeded struct{ Version Version }
+	// SwapRefused: ErrHeadMoved; another writer was there first, or our own write
+	// whose reply was lost.
+	SwapRefused struct{}
+	// SwapUnknown: any other error.
+	SwapUnknown struct{ Err error }
+	// HeadReread: the head as it is now, after a Reread.
+	HeadReread struct {
+		Head    *Head // nil: there is none
+		Version Version
+	}
+	// RereadFailed: the store did not answer.
+	RereadFailed struct{ Err error }
+)
+
+func (RaiseRequested) moverEvent()   {}
+func (AdvanceRequested) moverEvent() {}
+func (SwapSucceeded) moverEvent()    {}
+func (SwapRefused) moverEvent()      {}
+func (SwapUnknown) moverEvent()      {}
+func (HeadReread) moverEvent()       {}
+func (RereadFailed) moverEvent()     {}
+
+// MoverAction is what must be done about the head: imperative.
+//
+//sumtype:decl
+type MoverAction interface{ moverAction() }
+
+type (
+	// Swap: encode Head, always to the same bytes, and compare-and-swap it. One at a
+	// time. A pause belongs before it when it follows a SwapFailed.
+	Swap struct {
+		Old  Version
+		Head *Head
+	}
+	// Reread: read the head and answer HeadReread or RereadFailed. A pause belongs
+	// before it when it follows a SwapFailed.
+	Reread struct{}
+	// Raised: answer GenerationRaised to the region's Coordinator.
+	Raised struct {
+		Region     string
+		Generation Generation
+		From       *Ref
+		Oldest     BatchID
+	}
+	// Advanced: answer HeadMoved to the region's Coordinator, then delete what only
+	// the Dropped checkpoints name.
+	Advanced struct {
+		Region     string
+		Generation Generation
+		Batch      BatchID
+		Oldest     BatchID
+		Dropped    []Ref
+	}
+	// SwapFailed: answer HeadFailed to a region whose request is in the swap: it is
+	// not carried out yet, as far as is known, and is being tried again. Generation 0
+	// stands for a raise.
+	SwapFailed struct {
+		Region     string
+		Generation Generation
+		Err        error
+	}
+	// Lost: answer Fenced to every region: another writer has moved the head.
+	Lost struct{ Err error }
+)
+
+func (Swap) moverAction()       {}
+func (Reread) moverAction()     {}
+func (Raised) moverAction()     {}
+func (Advanced) moverAction()   {}
+func (SwapFailed) moverAction() {}
+func (Lost) moverAction()       {}

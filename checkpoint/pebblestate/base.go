@@ -1,0 +1,136 @@
+package pebblestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// baseFileBytes is from which size on a base goes on in another file.
+const baseFileBytes = 64 << 20
+
+// baseResult is what the writer of a base has to say.
+type baseResult struct {
+	batch checkpoint.BatchID // the base holds the state as of it
+	files []checkpoint.FileRef
+	err   error
+}
+
+// startBase begins to write a base of the state as it is now, in the background.
+// Its goroutine ends with the state's context; Close waits for it.
+func (s *state) startBase() {
+	n, snapshot := s.applied, s.db.NewSnapshot()
+	done := make(chan baseResult, 1)
+	s.base = done
+	s.bases.Go(func() {
+		w := baseWriter{state: s, batch: n}
+		err := w.write(s.ctx, snapshot)
+		s.closeSnapshot(snapshot)
+		done <- baseResult{n, w.files, err}
+	})
+}
+
+// adoptBase makes a base that has been finished the beginning of the chain. What
+// was before it is deleted when no retained checkpoint names it any more.
+func (s *state) adoptBase() {
+	select {
+	case r := <-s.base:
+		s.base = nil
+		if r.err != nil {
+			s.logger.Warn("write a new base of the state; it will be tried again", "batch", r.batch, "error", r.err)
+			return
+		}
+		s.chain = checkpoint.Rebase(s.chain, r.files, r.batch)
+	default:
+	}
+}
+
+// baseWriter writes and stores the files of one base.
+type baseWriter struct {
+	*state
+	batch checkpoint.BatchID
+	files []checkpoint.FileRef
+
+	table *tableWriter // nil between files
+	path  string
+	from  int // the first key group of the open file
+}
+
+// write stores the rows of a snapshot in files of about baseFileBytes that are cut
+// between key groups, so that a later rescale takes or leaves whole files.
+func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err error) {
+	it, err := snapshot.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	w.from = w.config.GroupFrom
+	defer w.abandon()
+	last := -1
+	for ok := it.First(); ok; ok = it.Next() {
+		group, err := groupOf(it.Key())
+		if err != nil {
+			return err
+		}
+		if w.table != nil && group != last && w.table.Raw().EstimatedSize() >= baseFileBytes {
+			if err := w.finish(ctx, group); err != nil {
+				return err
+			}
+		}
+		last = group
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.add(it); err != nil {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil || w.table == nil {
+		return err
+	}
+	return w.finish(ctx, w.config.GroupTo)
+}
+
+func (w *baseWriter) add(it *pebble.Iterator) error {
+	if w.table == nil {
+		w.path = w.filePath(fmt.Sprintf("base-%d", len(w.files)))
+		table, err := w.tables.create(w.path)
+		if err != nil {
+			return err
+		}
+		w.table = table
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	return w.table.add(it.Key(), value, false)
+}
+
+// finish stores the open file, which counts for the key groups before to.
+func (w *baseWriter) finish(ctx context.Context, to int) error {
+	table := w.table
+	w.table = nil
+	if err := table.Close(); err != nil {
+		return err
+	}
+	ref := w.newRef(table, w.batch, true)
+	ref.GroupFrom, ref.GroupTo = w.from, to
+	if err := w.put(ctx, ref, w.path); err != nil {
+		return err
+	}
+	w.files, w.from = append(w.files, ref), to
+	return os.Remove(w.path)
+}
+
+// abandon closes a file that was not finished.
+func (w *baseWriter) abandon() {
+	if w.table != nil {
+		w.table.Close()
+	}
+}

@@ -1,0 +1,235 @@
+// Package pebblestate keeps the keyed state of tasks in Pebble, one store per task
+// and generation, and checkpoints it as SST files.
+//
+// What a batch has changed is written to one SST, a delta, which is both put to the
+// checkpoint store and ingested into the local Pebble. So a checkpoint is an SST
+// that exists anyway, and to restore is to ingest. Nothing local survives its
+// process: it is rebuilt from the checkpoint, and is therefore never synced.
+package pebblestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// TableFormat is what manifests call the format of the files that this package
+// writes.
+const TableFormat = "pebble-v7"
+
+const (
+	tableFormat        = sstable.TableFormatPebblev7
+	formatMajorVersion = pebble.FormatValueSeparation // the first with that table format
+
+	cacheBytesDefault = 64 << 20
+	openFilesMax      = 1000
+	memTableBytes     = 4 << 20
+	bloomBitsPerKey   = 10
+	// Each delta is a layer of L0. Few make reads slow, many are merged at once.
+	l0CompactionThreshold = 8
+	// The store is written by ingestion alone, which must never stall.
+	l0StopWritesThreshold = 1000
+)
+
+// Options says where and how an Opener works.
+type Options struct {
+	// Dir is a local folder for the stores, all of which belongs to the Opener.
+	Dir string
+	// Store keeps the files that checkpoints name.
+	Store checkpoint.Store
+	// CacheBytes is the size of the block cache that all stores share; 0 = 64 MB.
+	CacheBytes int64
+	// Logger gets what goes wrong in the background; nil = nothing is logged.
+	Logger *slog.Logger
+}
+
+// Opener opens the keyed state of tasks. It implements checkpoint.StateOpener. Its
+// methods may be called concurrently.
+type Opener struct {
+	dir    string
+	store  checkpoint.Store
+	logger *slog.Logger
+	blocks *pebble.Cache
+	files  *pebble.FileCache
+	clean  func() error
+}
+
+var _ checkpoint.StateOpener = (*Opener)(nil)
+
+// New returns an Opener. Close it when all the stores it opened are closed.
+func New(o Options) *Opener {
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = cacheBytesDefault
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	opener := &Opener{
+		dir: o.Dir, store: o.Store, logger: o.Logger,
+		blocks: pebble.NewCache(o.CacheBytes),
+		files:  pebble.NewFileCache(runtime.GOMAXPROCS(0), openFilesMax),
+	}
+	opener.clean = sync.OnceValue(opener.removeGenerations)
+	return opener
+}
+
+// Clean removes what earlier processes left in the folder. The first OpenState does
+// it in any case; once done it does nothing more.
+func (o *Opener) Clean() error { return o.clean() }
+
+var generationFolder = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+func (o *Opener) removeGenerations() error {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("clean local state folder: %w", err)
+	}
+	for _, e := range entries {
+		if !generationFolder.MatchString(e.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(o.dir, e.Name())); err != nil {
+			return fmt.Errorf("clean local state folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close releases the caches.
+func (o *Opener) Close() error {
+	o.files.Unref()
+	o.blocks.Unref()
+	return nil
+}
+
+// OpenState implements checkpoint.StateOpener.
+func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (checkpoint.StateStore, error) {
+	fail := func(err error) (checkpoint.StateStore, error) {
+		return nil, fmt.Errorf("open state of %s/%d in generation %d: %w", c.Component, c.TaskIndex, c.Generation, err)
+	}
+	if err := o.Clean(); err != nil {
+		return fail(err)
+	}
+	s, err := o.newState(c)
+	if err != nil {
+		return fail(err)
+	}
+	if err := s.restore(ctx); err != nil {
+		return fail(errors.Join(err, s.Close()))
+	}
+	return s, nil
+}
+
+// newState makes an empty store in a new folder.
+func (o *Opener) newState(c checkpoint.StateConfig) (*state, error) {
+	dir := filepath.Join(o.dir, fmt.Sprintf("%016x", uint64(c.Generation)), fmt.Sprint(int(c.TaskID)))
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, filesFolder), 0o777); err != nil {
+		return nil, err
+	}
+	options := o.pebbleOptions()
+	db, err := pebble.Open(filepath.Join(dir, dbFolder), options)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s := &state{
+		config: c, dir: dir, store: o.store, db: db,
+		tables:  tables{options.MakeReaderOptions(), options.MakeWriterOptions(0, tableFormat)},
+		logger:  o.logger.With("component", c.Component, "task", c.TaskIndex),
+		hook:    c.Hook,
+		chain:   checkpoint.ClipChain(c.Files, c.GroupFrom, c.GroupTo),
+		applied: c.Restored,
+		views:   map[checkpoint.BatchID]*pebble.Snapshot{},
+	}
+	if s.hook == nil {
+		s.hook = func(string) {}
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func (o *Opener) pebbleOptions() *pebble.Options {
+	options := &pebble.Options{
+		FS:                    unsynced{vfs.Default},
+		Cache:                 o.blocks,
+		FileCache:             o.files,
+		DisableWAL:            true,
+		ErrorIfExists:         true,
+		FormatMajorVersion:    formatMajorVersion,
+		MemTableSize:          memTableBytes,
+		L0CompactionThreshold: l0CompactionThreshold,
+		L0StopWritesThreshold: l0StopWritesThreshold,
+		Logger:                pebbleLogger{o.logger},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		// The fastest codec of Pebble differs by processor; the same cut is to give
+		// the same bytes everywhere.
+		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	}
+	options.EnsureDefaults()
+	return options
+}
+
+// pebbleLogger passes on what Pebble complains about.
+type pebbleLogger struct{ logger *slog.Logger }
+
+func (pebbleLogger) Infof(string, ...any) {}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.logger.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble does not know its own state any more.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.Errorf(format, args...)
+	panic("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// unsynced is a file system whose files are not made durable.
+type unsynced struct{ vfs.FS }
+
+func (u unsynced) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return withoutSync(u.FS.Create(name, c))
+}
+
+func (u unsynced) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return withoutSync(u.FS.OpenReadWrite(name, c, opts...))
+}
+
+func (u unsynced) OpenDir(name string) (vfs.File, error) { return withoutSync(u.FS.OpenDir(name)) }
+
+func (u unsynced) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return withoutSync(u.FS.ReuseForWrite(oldname, newname, c))
+}
+
+func (u unsynced) Unwrap() vfs.FS { return u.FS }
+
+type unsyncedFile struct{ vfs.File }
+
+func withoutSync(f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return unsyncedFile{f}, nil
+}
+
+func (unsyncedFile) Sync() error                { return nil }
+func (unsyncedFile) SyncData() error            { return nil }
+func (unsyncedFile) SyncTo(int64) (bool, error) { return false, nil }

@@ -1,0 +1,286 @@
+package pebblestate
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// In a task's folder: its Pebble, and files on their way in or out.
+const (
+	dbFolder    = "db"
+	filesFolder = "files"
+)
+
+// state is the keyed state of one task. It implements checkpoint.StateStore.
+type state struct {
+	config checkpoint.StateConfig
+	dir    string
+	store  checkpoint.Store
+	tables tables
+	logger *slog.Logger
+	hook   func(step string)
+	used   atomic.Bool // something was ever ingested
+
+	mu     sync.RWMutex // held for reading by Get, so that Close waits for it
+	db     *pebble.DB
+	closed bool
+
+	// Of the committer.
+	chain   []checkpoint.FileRef
+	applied checkpoint.BatchID
+	pending *delta
+	views   map[checkpoint.BatchID]*pebble.Snapshot
+
+	// The writer of the next base, if base is not nil.
+	ctx    context.Context
+	cancel context.CancelFunc
+	bases  sync.WaitGroup
+	base   chan baseResult
+}
+
+// delta is the file of a cut that is being applied, and how far that has come.
+type delta struct {
+	ref    checkpoint.FileRef
+	path   string
+	stored bool
+}
+
+// Get implements txn.Backend.
+func (s *state) Get(key []byte) ([]byte, bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, false, s.errorf("get", errors.New("it is closed"))
+	}
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, s.errorf("get", err)
+	}
+	return bytes.Clone(value), true, closer.Close()
+}
+
+// Empty implements txn.Backend.
+func (s *state) Empty() bool { return !s.used.Load() }
+
+func (s *state) errorf(what string, err error) error {
+	return fmt.Errorf("%s state of %s/%d: %w", what, s.config.Component, s.config.TaskIndex, err)
+}
+
+// Apply implements checkpoint.StateStore.
+func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, error) {
+	if cut.Batch == s.applied && cut.Batch > s.config.Restored {
+		return slices.Clone(s.chain), nil
+	}
+	if err := s.apply(ctx, cut); err != nil {
+		return nil, s.errorf(fmt.Sprintf("apply batch %d to", cut.Batch), err)
+	}
+	s.applied = cut.Batch
+	s.views[cut.Batch] = s.db.NewSnapshot()
+	s.adoptBase()
+	if s.base == nil && checkpoint.BaseDue(s.chain) {
+		s.startBase()
+	}
+	return slices.Clone(s.chain), nil
+}
+
+func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
+	if cut.Batch <= s.applied {
+		return fmt.Errorf("it has batch %d already", s.applied)
+	}
+	if len(cut.Records) == 0 {
+		return nil
+	}
+	if s.pending == nil || s.pending.ref.Batch != cut.Batch {
+		s.hook("sst.before")
+		d, err := s.writeDelta(cut)
+		if err != nil {
+			return err
+		}
+		s.pending = d
+		s.hook("sst.after")
+	}
+	d := s.pending
+	if !d.stored {
+		if err := s.put(ctx, d.ref, d.path); err != nil {
+			return err
+		}
+		d.stored = true
+	}
+	s.hook("ingest.before")
+	if err := s.ingest(ctx, d.path); err != nil {
+		return fmt.Errorf("ingest %s: %w", d.ref.Name, err)
+	}
+	s.hook("ingest.after")
+	s.chain = append(s.chain, d.ref)
+	s.pending = nil
+	return nil
+}
+
+// writeDelta writes a cut to a local SST.
+func (s *state) writeDelta(cut *txn.Cut) (*delta, error) {
+	records := slices.Clone(cut.Records)
+	slices.SortFunc(records, func(a, b txn.Record) int { return bytes.Compare(a.Key, b.Key) })
+	for _, r := range []txn.Record{records[0], records[len(records)-1]} {
+		group, err := groupOf(r.Key)
+		if err != nil {
+			return nil, err
+		}
+		if group < s.config.GroupFrom || group >= s.config.GroupTo {
+			return nil, fmt.Errorf("the cut has key group %d, the task owns [%d,%d)", group, s.config.GroupFrom, s.config.GroupTo)
+		}
+	}
+	// Never the name of an earlier file: Pebble links what it ingests, so that to
+	// truncate one that it failed to remove would destroy a live table.
+	path := s.filePath(fmt.Sprintf("delta-%d", cut.Batch))
+	w, err := s.tables.create(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if err := w.add(r.Key, r.Value, r.Delete); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return &delta{ref: s.newRef(w, cut.Batch, false), path: path}, nil
+}
+
+// newRef names the finished file of w under a name that was never used.
+func (s *state) newRef(w *tableWriter, n checkpoint.BatchID, base bool) checkpoint.FileRef {
+	c := &s.config
+	return checkpoint.FileRef{
+		Name: checkpoint.DataName(c.Generation, c.Component, c.TaskIndex, n, rand.Text()),
+		Base: base, Batch: n, Generation: c.Generation, Size: w.file.size, CRC32C: w.file.crc,
+		GroupFrom: c.GroupFrom, GroupTo: c.GroupTo,
+	}
+}
+
+func (s *state) filePath(name string) string { return filepath.Join(s.dir, filesFolder, name) }
+
+// put stores a local file as an object.
+func (s *state) put(ctx context.Context, f checkpoint.FileRef, path string) error {
+	body, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.store.Put(ctx, f.Name, body, f.Size, f.CRC32C), body.Close())
+}
+
+// ingest makes the rows of a local file the newest of the store, and takes the file.
+func (s *state) ingest(ctx context.Context, path string) error {
+	s.used.Store(true)
+	return s.db.Ingest(ctx, []string{path})
+}
+
+// View implements checkpoint.StateStore.
+func (s *state) View(n checkpoint.BatchID) (txn.View, error) {
+	snapshot, ok := s.views[n]
+	if !ok {
+		return nil, s.errorf("view", fmt.Errorf("batch %d is not there, or has been released", n))
+	}
+	return view{&s.config, snapshot}, nil
+}
+
+// Release implements checkpoint.StateStore.
+func (s *state) Release(n checkpoint.BatchID) {
+	for batch, snapshot := range s.views {
+		if batch < n {
+			s.closeSnapshot(snapshot)
+			delete(s.views, batch)
+		}
+	}
+}
+
+func (s *state) closeSnapshot(snapshot *pebble.Snapshot) {
+	if err := snapshot.Close(); err != nil {
+		s.logger.Error("close a snapshot of the state", "error", err)
+	}
+}
+
+// Close implements checkpoint.StateStore. It removes the local folder.
+func (s *state) Close() error {
+	s.cancel()
+	s.bases.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	for _, snapshot := range s.views {
+		s.closeSnapshot(snapshot)
+	}
+	clear(s.views)
+	if err := errors.Join(s.db.Close(), os.RemoveAll(s.dir)); err != nil {
+		return s.errorf("close", err)
+	}
+	return nil
+}
+
+// view reads the state as of one batch.
+type view struct {
+	config   *checkpoint.StateConfig
+	snapshot *pebble.Snapshot
+}
+
+// Scan implements txn.View.
+func (v view) Scan(name string, fn func(key, value []byte) error) (err error) {
+	id, err := v.config.StateID(name)
+	if err != nil {
+		return err
+	}
+	it, err := v.snapshot.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("scan state %q of %s/%d: %w", name, v.config.Component, v.config.TaskIndex, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	// From each key group only the rows of the state: what lies between is skipped.
+	var prefix []byte
+	seek := func(group int) bool {
+		prefix = txn.AppendStateKey(prefix[:0], group, id, nil)
+		return it.SeekGE(prefix)
+	}
+	for ok := seek(v.config.GroupFrom); ok; {
+		group, state, key, isKey := txn.SplitStateKey(it.Key())
+		switch order := cmp.Compare(state, id); {
+		case !isKey:
+			return fmt.Errorf("scan state %q of %s/%d: %x is no state key", name, v.config.Component, v.config.TaskIndex, it.Key())
+		case order < 0:
+			ok = seek(group)
+		case order > 0 && group+1 >= v.config.GroupTo:
+			ok = false
+		case order > 0:
+			ok = seek(group + 1)
+		default:
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return err
+			}
+			if err := fn(key, value); err != nil {
+				return err
+			}
+			ok = it.Next()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+// Package checkpoint decides when a checkpoint is complete, and says what one is
+// made of: manifests, the head, and the store that holds them.
+//
+// The Coordinator and the Head Mover are pure: events in, actions out, time as a
+// value. Adapters in the folders below hold the stores.
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/isobar-io/isobar/txn"
+)
+
+type (
+	// BatchID numbers batches; see [tuple.BatchID].
+	BatchID = txn.BatchID
+	// Generation numbers incarnations of a run; see [tuple.Generation].
+	Generation = txn.Generation
+	// TaskID numbers the tasks of a topology, from 0.
+	TaskID int
+)
+
+// TableFormat names the format of the files that FileRef stands for: tables of
+// Pebble's format 4 with the keys and values described in docs/format/delta.md.
+const TableFormat = "pebble4.isobar1"
+
+// FileRef names one object of keyed state in the store: an SST whose keys are state
+// keys (see txn.AppendStateKey).
+type FileRef struct {
+	Name string `json:"name"` // object name in the store
+	// Base marks the first files of a chain, which need nothing older; the others
+	// are deltas of one batch each.
+	Base       bool       `json:"base,omitempty"`
+	Batch      BatchID    `json:"batch"` // a delta: its batch; a base: the last batch it includes
+	Generation Generation `json:"generation"`
+	Size       int64      `json:"size"`
+	CRC32C     uint32     `json:"crc32c"` // Castagnoli, over all bytes
+	// The file counts for key groups in [GroupFrom, GroupTo) only.
+	GroupFrom int `json:"groupFrom"`
+	GroupTo   int `json:"groupTo"`
+}
+
+// TaskSnapshot is what one task contributes to a checkpoint.
+type TaskSnapshot struct {
+	Component string `json:"component"`
+	Index     int    `json:"index"` // task index within the component
+	// Handles are those of every batch whose AckCommit is not yet confirmed, in
+	// batch order, and in any case the newest one.
+	Handles []txn.Handle `json:"handles,omitempty"`
+	// Files hold the keyed state: bases, then deltas in the order to apply.
+	Files []FileRef `json:"files,omitempty"`
+	// States describes the keyed state of the component.
+	States []txn.StateMeta `json:"states,omitempty"`
+	// Positions are those of all partitions that the task has ever read.
+	Positions []txn.Position `json:"positions,omitempty"`
+	// Finished marks a spout task that has emitted all its input.
+	Finished bool `json:"finished,omitempty"`
+}
+
+// Ref names one complete checkpoint.
+type Ref struct {
+	Generation Generation `json:"generation"`
+	Batch      BatchID    `json:"batch"`
+	Manifest   string     `json:"manifest"` // object name
+	Size       int64      `json:"size"`
+	CRC32C     uint32     `json:"crc32c"`
+	UnixMilli  int64      `json:"unixMilli"`
+	// Ended is set on a checkpoint taken after all input had ended and everything
+	// that waited for more had been flushed.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// String returns the checkpoint's name: generation.batch.
+func (r Ref) String() string { return fmt.Sprintf("%d.%d", r.Generation, r.Batch) }
+
+// RegionHead is the part of the head that belongs to one region.
+type RegionHead struct {
+	Generation Generation `json:"generation"` // the generation that may write
+	// Retained are the checkpoints that can be gone back to, oldest first; the last
+	// is the current one. None before the first commit.
+	Retained []Ref `json:"retained"`
+}
+
+// Current returns the newest complete checkpoint, or nil.
+func (r RegionHead) Current() *Ref {
+	if len(r.Retained) == 0 {
+		return nil
+	}
+	return &r.Retained[len(r.Retained)-1]
+}
+
+// Head is the one small object per topology that names what is committed. Moving
+// it by compare-and-swap is the commit point.
+type Head struct {
+	Topology   string                `json:"topology"`
+	RunID      string                `json:"runId"`      // names the transactions of this line of checkpoints
+	Generation Generation            `json:"generation"` // the highest ever given to a region
+	Regions    map[string]RegionHead `json:"regions"`
+	Pins       []Ref                 `json:"pins,omitempty"`
+	// Writer is different in every version of the head, so that no two are equal
+	// and a writer recognises its own after an unknown outcome.
+	Writer string `json:"writer"`
+}
+
+// Clone returns a copy that shares nothing with h.
+func (h *Head) Clone() *Head {
+	c := *h
+	c.Pins = append([]Ref(nil), h.Pins...)
+	c.Regions = make(map[string]RegionHead, len(h.Regions))
+	for name, r := range h.Regions {
+		r.Retained = append([]Ref(nil), r.Retained...)
+		c.Regions[name] = r
+	}
+	return &c
+}
+
+// ComponentMeta records how a component was run.
+type ComponentMeta struct {
+	Parallelism int  `json:"parallelism"`
+	Keyed       bool `json:"keyed,omitempty"`
+}
+
+// Manifest describes one complete checkpoint of one region.
+type Manifest struct {
+	Topology   string     `json:"topology"`
+	RunID      string     `json:"runId"`
+	Region     string     `json:"region"`
+	Generation Generation `json:"generation"`
+	Batch      BatchID    `json:"batch"`
+	Ended      bool       `json:"ended,omitempty"`
+	UnixMilli  int64      `json:"unixMilli"`
+	Engine     string     `json:"engine"`      // version of Isobar that wrote it
+	Table      string     `json:"tableFormat"` // format of the state files
+	KeyGroups  int        `json:"keyGroups"`
+	// Graph is a fingerprint of the region's components and edges.
+	Graph      string                   `json:"graph"`
+	Components map[string]ComponentMeta `json:"components"`
+	Tasks      []TaskSnapshot           `json:"tasks"`
+}

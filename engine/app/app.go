@@ -1,0 +1,134 @@
+// Package app makes a program of a topology: it reads the command line, runs the
+// topology on a data folder, shows progress, and ends in order when interrupted.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/config"
+)
+
+// Exit codes of a topology program.
+const (
+	exitOK        = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitInterrupt = 130 // interrupted a second time
+)
+
+// Main is the main function of a topology program. It ends the process: with 0 when
+// all input was processed or the run was stopped in order, with 1 when it failed,
+// with 2 when the command line is wrong, and with 130 when it was interrupted twice.
+func Main(name string, build func(*Flags) (*engine.Topology, error)) {
+	os.Exit(Run(name, build, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Run is Main with the command line and the outputs given. It returns the exit code.
+func Run(name string, build func(*Flags) (*engine.Topology, error), args []string, stdout, stderr io.Writer, opts ...engine.Option) int {
+	usage := func(err error) int {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", name)
+		return exitUsage
+	}
+	if len(args) > 0 && args[0] == "run" {
+		args = args[1:]
+	}
+	f := &Flags{rest: slices.Clone(args)}
+	f.data = *f.String("data", filepath.Join(".isobar", name), "keep checkpoints and state in `DIR`")
+	assignments := f.Strings("c", nil, "set configuration, as in -c checkpoint.retained=5 (`KEY=VALUE`, repeatable)")
+	file := f.String("config", "", "read configuration from a YAML `FILE`")
+	verbose := f.Bool("verbose", "log what the engine does")
+	help := f.Bool("help", "show this help") // -h is rarely a flag of the topology's own
+	topo, err := build(f)
+	if *help || slices.Contains(f.rest, "-h") {
+		fmt.Fprint(stdout, f.help(name))
+		return exitOK
+	}
+	if errs := f.leftOver(); len(errs) > 0 {
+		return usage(errors.Join(errs...))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: build the topology: %v\n", name, err)
+		return exitFailed
+	}
+	conf, err := readConfig(*file, *assignments)
+	if err != nil {
+		return usage(err)
+	}
+	level := slog.LevelWarn
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	show := newScreen(stderr, f.progress)
+	log := slog.New(slog.NewTextHandler(show, &slog.HandlerOptions{Level: level}))
+	ctx, release := interruptible(show, name)
+	defer release()
+	all := append([]engine.Option{
+		engine.WithName(name),
+		engine.WithConfig(conf),
+		engine.WithLogger(log),
+		engine.WithProgress(show.progress),
+		Local(f.data),
+	}, opts...)
+	if _, err = engine.Run(ctx, topo, all...); err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func readConfig(path string, assignments []string) (config.Values, error) {
+	var layers []config.Values
+	if path != "" {
+		v, err := config.Load(path)
+		if err != nil {
+			return config.Values{}, err
+		}
+		layers = append(layers, v)
+	}
+	v, err := config.ParseAssignments(assignments)
+	if err != nil {
+		return config.Values{}, err
+	}
+	return config.Merge(append(layers, v)...), nil
+}
+
+// interruptible returns a context that the first interrupt ends. The second one ends
+// the process at once, which harms nothing: the next start goes on from the last
+// checkpoint.
+func interruptible(w io.Writer, name string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ended := make(chan struct{})
+	go func() {
+		for stopping := false; ; stopping = true {
+			select {
+			case <-signals:
+			case <-ended:
+				return
+			}
+			if stopping {
+				fmt.Fprintf(w, "%s: interrupted again, exiting at once\n", name)
+				os.Exit(exitInterrupt)
+			}
+			fmt.Fprintf(w, "%s: stopping with a last checkpoint; interrupt again to exit at once\n", name)
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(ended)
+		cancel()
+	}
+}

@@ -1,0 +1,155 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/config"
+)
+
+// Flags are the command line of a topology program. A build function asks for the
+// flags of its own; each method returns the given value at once, and what nobody
+// asked for is an error before anything runs.
+type Flags struct {
+	rest     []string // not yet asked for
+	known    []flagInfo
+	errs     []error
+	data     string
+	progress func(engine.Progress) string
+}
+
+type flagInfo struct{ name, arg, usage, def string }
+
+// Data returns the data folder of the run.
+func (f *Flags) Data() string { return f.data }
+
+// Progress sets how the state of a run is shown in one line. The default names every
+// component with its tuples.
+func (f *Flags) Progress(line func(engine.Progress) string) { f.progress = line }
+
+// String returns the value of --name, or def. The word in `back quotes` in usage is
+// how help calls the value.
+func (f *Flags) String(name, def, usage string) *string {
+	v := def
+	for _, s := range f.take(name, usage, def) {
+		v = s
+	}
+	return &v
+}
+
+// Strings returns the values of all --name flags in order, or def if there is none.
+func (f *Flags) Strings(name string, def []string, usage string) *[]string {
+	vals := f.take(name, usage, strings.Join(def, " "))
+	if len(vals) == 0 {
+		vals = def
+	}
+	return &vals
+}
+
+// Int returns the value of --name as an integer, or def.
+func (f *Flags) Int(name string, def int, usage string) *int {
+	v := def
+	for _, s := range f.take(name, usage, strconv.Itoa(def)) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			f.errs = append(f.errs, fmt.Errorf("--%s %s: must be an integer", name, s))
+		}
+		v = n
+	}
+	return &v
+}
+
+// Bool returns whether --name was given; --name=false takes it back.
+func (f *Flags) Bool(name string, usage string) *bool {
+	f.note(name, usage, "", true)
+	v := false
+	f.rest = slices.DeleteFunc(f.rest, func(a string) bool {
+		switch a {
+		case "--" + name, "-" + name, "--" + name + "=true":
+			v = true
+		case "--" + name + "=false":
+			v = false
+		default:
+			return false
+		}
+		return true
+	})
+	return &v
+}
+
+func (f *Flags) note(name, usage, def string, isBool bool) {
+	arg := "VALUE"
+	if a, rest, ok := strings.Cut(usage, "`"); ok {
+		word, after, _ := strings.Cut(rest, "`")
+		arg, usage = word, a+word+after
+	}
+	if isBool {
+		arg = ""
+	}
+	if i := slices.IndexFunc(f.known, func(k flagInfo) bool { return k.name == name }); i >= 0 {
+		f.errs = append(f.errs, fmt.Errorf("flag --%s is defined twice", name))
+	}
+	f.known = append(f.known, flagInfo{name, arg, usage, def})
+}
+
+// take removes all flags of a name from the command line and returns their values.
+func (f *Flags) take(name, usage, def string) []string {
+	f.note(name, usage, def, false)
+	var vals, rest []string
+	for i := 0; i < len(f.rest); i++ {
+		a := f.rest[i]
+		switch v, ok := strings.CutPrefix(a, "--"+name+"="); {
+		case ok:
+			vals = append(vals, v)
+		case a != "--"+name && a != "-"+name:
+			rest = append(rest, a)
+		case i+1 == len(f.rest):
+			f.errs = append(f.errs, fmt.Errorf("flag %s needs a value", a))
+		default:
+			i++
+			vals = append(vals, f.rest[i])
+		}
+	}
+	f.rest = rest
+	return vals
+}
+
+// leftOver returns an error for every argument that nobody asked for.
+func (f *Flags) leftOver() []error {
+	errs := f.errs
+	var names []string
+	for _, k := range f.known {
+		names = append(names, "--"+k.name)
+	}
+	for _, a := range f.rest {
+		name, _, _ := strings.Cut(a, "=")
+		switch {
+		case !strings.HasPrefix(a, "-"):
+			errs = append(errs, fmt.Errorf("unexpected argument %q", a))
+		default:
+			errs = append(errs, fmt.Errorf("unknown flag %s, did you mean %s?", name, config.Nearest(name, names)))
+		}
+	}
+	return errs
+}
+
+func (f *Flags) help(program string) string {
+	var sb strings.Builder
+	fmt.Fprintf(&sb, "Usage: %s [run] [flags]\n\nRuns the topology in this process. Started again with the same flags it goes on\nfrom its last checkpoint.\n\nFlags:\n", program)
+	for _, k := range f.known {
+		dash := "--"
+		if len(k.name) == 1 {
+			dash = "-"
+		}
+		head := strings.TrimRight(dash+k.name+" "+k.arg, " ")
+		def := ""
+		if k.def != "" {
+			def = " (default " + k.def + ")"
+		}
+		fmt.Fprintf(&sb, "  %-20s %s%s\n", head, k.usage, def)
+	}
+	return sb.String()
+}

@@ -1,0 +1,261 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Type is the type of a key's value.
+type Type uint8
+
+// The types. The Go types of their values are bool, int and string.
+const (
+	Bool Type = iota + 1
+	Int
+	String
+)
+
+// String returns the type's name as the reference page has it.
+func (t Type) String() string {
+	switch t {
+	case Bool:
+		return "bool"
+	case Int:
+		return "int"
+	case String:
+		return "string"
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// Scope says what one value of a key applies to.
+type Scope string
+
+// The scopes.
+const (
+	ScopeTopology Scope = "topology" // the topology as a whole
+	ScopeRegion   Scope = "region"   // each region by itself
+	ScopeTask     Scope = "task"     // each task by itself
+)
+
+// Key describes one configuration key.
+type Key struct {
+	Name    string
+	Type    Type
+	Default any // bool, int or string
+	Min     int // the range of an Int key
+	Max     int
+	// Unit is the unit of one: time.Millisecond, time.Second; 0 if not a duration.
+	Unit    time.Duration
+	Scope   Scope
+	Meaning string
+
+	check func(string) error // further check of a String value
+}
+
+// noMax is the upper end of a key without one. It fits an int everywhere, and any
+// number of seconds up to it fits a time.Duration.
+const noMax = math.MaxInt32
+
+// table is ordered as the reference page shows it.
+var table = []Key{
+	{
+		Name: "transaction.topology", Type: Bool, Default: true, Scope: ScopeTopology,
+		Meaning: "Run with barriers and checkpoints. Off: at most once; nothing is checkpointed and sinks publish directly.",
+	},
+	{
+		Name: "transaction.exactly.once.mode", Type: Bool, Default: true, Scope: ScopeTopology,
+		Meaning: "Align barriers, so that each tuple counts exactly once. Off: at least once; no channel is ever held back.",
+	},
+	{
+		Name: "transaction.schedule.batch.delay.ms", Type: Int, Default: 1000, Min: 1, Max: noMax,
+		Unit: time.Millisecond, Scope: ScopeRegion,
+		Meaning: "Milliseconds between two barriers of a region that is not idle.",
+	},
+	{
+		Name: "transaction.max.pending.batch", Type: Int, Default: 2, Min: 0, Max: noMax, Scope: ScopeRegion,
+		Meaning: "Batches that may be closed and not yet committed; at the limit the spouts pause. 0: no limit.",
+	},
+	{
+		Name: "transaction.batch.snapshot.timeout", Type: Int, Default: 120, Min: 1, Max: noMax,
+		Unit: time.Second, Scope: ScopeRegion,
+		Meaning: "Seconds after which the checkpoint of a batch is given up; a later one covers it. " +
+			"The clock stands still while the region is idle or the store cannot be reached.",
+	},
+	{
+		Name: "topology.key.groups", Type: Int, Default: 256, Min: 1, Max: 1 << 16, Scope: ScopeTopology,
+		Meaning: "Key groups that keyed state is divided into: the most tasks a keyed bolt can have. Fixed for the life of the state.",
+	},
+	{
+		Name: "topology.state.cache.mb", Type: Int, Default: 256, Min: 1, Max: 1 << 20, Scope: ScopeTask,
+		Meaning: "Megabytes of keyed state that a task keeps in memory; the rest is read from its local store.",
+	},
+	{
+		Name: "topology.frame.tuples", Type: Int, Default: 1024, Min: 64, Max: 1 << 16, Scope: ScopeTopology,
+		Meaning: "The most tuples that travel in one frame.",
+	},
+	{
+		Name: "topology.restart.max", Type: Int, Default: 10, Min: 0, Max: noMax, Scope: ScopeRegion,
+		Meaning: "Restarts of a region, without a commit between them, after which it has failed. 0: no limit.",
+	},
+	{
+		Name: "topology.task.stop.timeout.secs", Type: Int, Default: 30, Min: 1, Max: noMax,
+		Unit: time.Second, Scope: ScopeTask,
+		Meaning: "Seconds that the code of a task has to return when its generation ends, before the process gives up on it.",
+	},
+	{
+		Name: "topology.debug.poison.frames", Type: Bool, Default: false, Scope: ScopeTopology,
+		Meaning: "Overwrite every frame when it is recycled, so that a tuple kept too long shows at once. For tests.",
+	},
+	{
+		Name: "checkpoint.store", Type: String, Default: "", Scope: ScopeTopology, check: checkStore,
+		Meaning: "Where checkpoints are kept: a `file://` URL with an absolute path. Empty: the folder `checkpoints` in the data folder.",
+	},
+	{
+		Name: "checkpoint.retained", Type: Int, Default: 3, Min: 1, Max: 1000, Scope: ScopeRegion,
+		Meaning: "Complete checkpoints that are kept, the newest included.",
+	},
+	{
+		Name: "checkpoint.orphan.grace.secs", Type: Int, Default: 3600, Min: 0, Max: noMax,
+		Unit: time.Second, Scope: ScopeTopology,
+		Meaning: "Seconds that an object which no checkpoint names is left alone before it is deleted.",
+	},
+}
+
+// userPrefix begins the keys that pass through unchecked.
+const userPrefix = "user."
+
+var byName = func() map[string]*Key {
+	m := make(map[string]*Key, len(table))
+	for i := range table {
+		m[table[i].Name] = &table[i]
+	}
+	return m
+}()
+
+// Keys returns the table.
+func Keys() []Key { return slices.Clone(table) }
+
+// Lookup returns the key of a name; the error for any other name says what would be
+// right.
+func Lookup(name string) (Key, error) {
+	if k, ok := byName[name]; ok {
+		return *k, nil
+	}
+	return Key{}, unknown(name)
+}
+
+// Range says in words which values the key takes.
+func (k Key) Range() string {
+	switch {
+	case k.Type == Bool:
+		return "true or false"
+	case k.Type == String:
+		return "a text"
+	case k.Max == noMax:
+		return fmt.Sprintf("a whole number, %d or more", k.Min)
+	}
+	return fmt.Sprintf("a whole number from %d to %d", k.Min, k.Max)
+}
+
+// accept checks a value of the key's Go type.
+func (k *Key) accept(v any) error {
+	switch v := v.(type) {
+	case bool:
+		if k.Type == Bool {
+			return nil
+		}
+	case int:
+		if k.Type == Int && k.Min <= v && v <= k.Max {
+			return nil
+		}
+	case string:
+		if k.Type != String {
+			break
+		}
+		if k.check == nil {
+			return nil
+		}
+		return k.check(v)
+	}
+	return k.refuse(v)
+}
+
+func (k *Key) refuse(v any) error {
+	var text string
+	switch v := v.(type) {
+	case nil:
+		text = "empty"
+	case string:
+		text = fmt.Sprintf("the text %q", v)
+	case bool, int:
+		text = fmt.Sprint(v)
+	default:
+		text = fmt.Sprintf("%v of type %T", v, v)
+	}
+	return fmt.Errorf("%s is %s, must be %s", k.Name, text, k.Range())
+}
+
+// unknown is the error for a name that is not in the table.
+func unknown(name string) error {
+	if _, ok := notYet[name]; ok {
+		return fmt.Errorf("%s is not supported yet", name)
+	}
+	near, distance := nearest(name)
+	switch _, later := notYet[near]; {
+	case distance > len(name)/2:
+		return fmt.Errorf("%s is not a configuration key (keys of your own begin with %q)", name, userPrefix)
+	case later:
+		return fmt.Errorf("%s is not a configuration key; the nearest, %s, is not supported yet", name, near)
+	}
+	return fmt.Errorf("%s is not a configuration key, did you mean %s?", name, near)
+}
+
+// nearest returns the known name that takes the fewest edits to get to. A missing
+// first part ("max.pending.batch") is one edit. Names that act win a tie.
+func nearest(name string) (near string, distance int) {
+	distance = math.MaxInt
+	consider := func(candidate string) {
+		_, rest, _ := strings.Cut(candidate, ".")
+		if d := min(edits(name, candidate), 1+edits(name, rest)); d < distance {
+			near, distance = candidate, d
+		}
+	}
+	for _, k := range table {
+		consider(k.Name)
+	}
+	for _, later := range notYetNames {
+		consider(later)
+	}
+	return near, distance
+}
+
+// Nearest returns the one of names that takes the fewest edits to get to.
+func Nearest(name string, names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(edits(name, a), edits(name, b)) })
+}
+
+// edits returns the Levenshtein distance of two texts.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

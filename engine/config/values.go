@@ -1,0 +1,150 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Values holds the values of one or several layers. It is immutable. A key that is
+// not set in it has its default, so the zero Values is all defaults.
+type Values struct{ set map[string]entry }
+
+type entry struct {
+	value  any // bool, int or string; of a user key, anything
+	origin string
+}
+
+// Origins of values, as [Values.Origin] gives them; that of a file is its path.
+const (
+	FromDefault  = "default"
+	FromTopology = "topology"
+	FromFlag     = "-c"
+)
+
+// Defaults returns the values of a run that was given none.
+func Defaults() Values { return Values{} }
+
+// Of returns the layer that a topology's code sets. The values are bool, int or
+// string as the table says; of user keys anything that must not change after. All
+// that is wrong with them is in one error.
+func Of(values map[string]any) (Values, error) {
+	set := make(map[string]entry, len(values))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		v := values[name]
+		if err := acceptNamed(name, v); err != nil {
+			errs = append(errs, fmt.Errorf("configuration of the topology: %w", err))
+			continue
+		}
+		set[name] = entry{v, FromTopology}
+	}
+	return layer(set, errs)
+}
+
+func layer(set map[string]entry, errs []error) (Values, error) {
+	if len(errs) > 0 {
+		return Values{}, errors.Join(errs...)
+	}
+	return Values{set}, nil
+}
+
+// Merge returns the layers on top of each other: a later one wins.
+func Merge(layers ...Values) Values {
+	set := map[string]entry{}
+	for _, l := range layers {
+		maps.Copy(set, l.set)
+	}
+	return Values{set}
+}
+
+func isUser(name string) bool {
+	return strings.HasPrefix(name, userPrefix) && len(name) > len(userPrefix)
+}
+
+func acceptNamed(name string, v any) error {
+	if isUser(name) {
+		return nil
+	}
+	k, ok := byName[name]
+	if !ok {
+		return unknown(name)
+	}
+	return k.accept(v)
+}
+
+// Get returns the value of a key: its default where it is not set. ok is false for
+// a key that is neither in the table nor a user key that was set. What a user key
+// holds must not be changed.
+func (v Values) Get(name string) (value any, ok bool) {
+	if e, ok := v.set[name]; ok {
+		return e.value, true
+	}
+	if k, ok := byName[name]; ok {
+		return k.Default, true
+	}
+	return nil, false
+}
+
+// Origin says where a key's value comes from: [FromDefault], [FromTopology],
+// [FromFlag], or the path of a file.
+func (v Values) Origin(name string) string {
+	if e, ok := v.set[name]; ok {
+		return e.origin
+	}
+	return FromDefault
+}
+
+// All yields every key that has a value, in the order of the table and then the
+// user keys by name.
+func (v Values) All() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, k := range table {
+			value, _ := v.Get(k.Name)
+			if !yield(k.Name, value) {
+				return
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(v.set)) {
+			if isUser(name) && !yield(name, v.set[name].value) {
+				return
+			}
+		}
+	}
+}
+
+// Int returns the value of an Int key. Like Bool, String and Duration it panics if
+// the table has no such key of that type.
+func (v Values) Int(name string) int { return typed[int](v, name) }
+
+// Bool returns the value of a Bool key.
+func (v Values) Bool(name string) bool { return typed[bool](v, name) }
+
+// String returns the value of a String key.
+func (v Values) String(name string) string { return typed[string](v, name) }
+
+// Duration returns the value of an Int key that counts milliseconds or seconds.
+func (v Values) Duration(name string) time.Duration {
+	n := v.Int(name)
+	unit := byName[name].Unit
+	if unit == 0 {
+		panic(fmt.Sprintf("config: %s is not a duration", name))
+	}
+	return time.Duration(n) * unit
+}
+
+func typed[T any](v Values, name string) T {
+	if _, ok := byName[name]; !ok {
+		panic(fmt.Sprintf("config: %v", unknown(name)))
+	}
+	value, _ := v.Get(name)
+	t, ok := value.(T)
+	if !ok {
+		panic(fmt.Sprintf("config: %s is of type %T, not %T", name, value, t))
+	}
+	return t
+}

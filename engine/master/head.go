@@ -1,0 +1,152 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/plan"
+)
+
+// readHead reads the head of a topology; nil if nothing was ever committed. A store
+// with checkpoints and no head is an error, never a fresh start (invariant I10).
+func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoint.Head, checkpoint.Version, error) {
+	data, version, err := s.ReadHead(ctx)
+	if errors.Is(err, checkpoint.ErrNotFound) {
+		for o, err := range s.List(ctx, "manifest/") {
+			if err != nil {
+				return nil, "", fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err)
+			}
+			return nil, "", fmt.Errorf("topology %q has checkpoints (%s) but no head that says which are committed: put the head back, or move the folder away to start from nothing", p.Topology, o.Name)
+		}
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the head of topology %q: %w", p.Topology, err)
+	}
+	h, err := checkpoint.DecodeHead("head", data)
+	if err != nil {
+		return nil, "", err
+	}
+	if h.Topology != p.Topology {
+		return nil, "", fmt.Errorf("the store belongs to topology %q, not to %q", h.Topology, p.Topology)
+	}
+	for name := range h.Regions {
+		if !hasRegion(p, name) {
+			return nil, "", fmt.Errorf("the checkpoints of topology %q hold region %q, which it no longer has; it has %s: a region is named after its first component", p.Topology, name, regionNames(p))
+		}
+	}
+	return h, version, nil
+}
+
+func hasRegion(p *plan.Plan, name string) bool {
+	for _, r := range p.Regions {
+		if r.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func regionNames(p *plan.Plan) string {
+	var names []string
+	for _, r := range p.Regions {
+		names = append(names, r.Name)
+	}
+	return fmt.Sprintf("%q", names)
+}
+
+// moveHead feeds an event to the Mover and carries out what it says.
+func (m *Master) moveHead(ev checkpoint.MoverEvent) {
+	switch ev.(type) {
+	case checkpoint.SwapUnknown, checkpoint.RereadFailed:
+		m.pause = true
+	case checkpoint.SwapSucceeded, checkpoint.HeadReread:
+		m.pause = false
+	}
+	for _, a := range m.mover.Step(ev) {
+		m.doHead(a)
+	}
+}
+
+func (m *Master) doHead(a checkpoint.MoverAction) {
+	switch a := a.(type) {
+	case checkpoint.Swap:
+		m.callHead(func() checkpoint.MoverEvent { return m.swap(a) })
+	case checkpoint.Reread:
+		m.callHead(m.reread)
+	case checkpoint.Raised:
+		r := m.region(a.Region)
+		r.from = a.From
+		if m.result.From == nil && m.result.Committed == 0 {
+			m.result.From = a.From
+		}
+		m.result.Last = a.From
+		m.step(r, checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
+	case checkpoint.Advanced:
+		r := m.region(a.Region)
+		m.result.Committed++
+		m.step(r, checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
+		m.sweep.drop(a.Dropped)
+	case checkpoint.SwapFailed:
+		m.cfg.Logger.Warn("cannot move the head yet, will try again", "err", a.Err)
+		m.step(m.region(a.Region), checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})
+	case checkpoint.Lost:
+		for _, r := range m.regions {
+			m.step(r, checkpoint.Fenced{Err: a.Err})
+		}
+	}
+}
+
+// callHead makes one store call for the head; there is never a second one.
+func (m *Master) callHead(call func() checkpoint.MoverEvent) {
+	pause := m.pause
+	m.io.Go(func() {
+		if pause {
+			wait(m.ctx, m.cfg.Timing.StoreRetry)
+		}
+		m.inbox.Put(message{head: call()})
+	})
+}
+
+func (m *Master) swap(a checkpoint.Swap) checkpoint.MoverEvent {
+	data, err := checkpoint.EncodeHead(a.Head)
+	if err != nil {
+		return checkpoint.SwapUnknown{Err: err}
+	}
+	v, err := m.cfg.Store.SwapHead(m.ctx, a.Old, data)
+	switch {
+	case err == nil:
+		m.sweep.keep(a.Head)
+		return checkpoint.SwapSucceeded{Version: v}
+	case errors.Is(err, checkpoint.ErrHeadMoved):
+		return checkpoint.SwapRefused{}
+	}
+	return checkpoint.SwapUnknown{Err: err}
+}
+
+func (m *Master) reread() checkpoint.MoverEvent {
+	data, v, err := m.cfg.Store.ReadHead(m.ctx)
+	if errors.Is(err, checkpoint.ErrNotFound) {
+		return checkpoint.HeadReread{}
+	}
+	if err != nil {
+		return checkpoint.RereadFailed{Err: err}
+	}
+	h, err := checkpoint.DecodeHead("head", data)
+	if err != nil {
+		return checkpoint.RereadFailed{Err: err}
+	}
+	m.sweep.keep(h)
+	return checkpoint.HeadReread{Head: h, Version: v}
+}
+
+func (m *Master) region(name string) *region {
+	for _, r := range m.regions {
+		if r.Name == name {
+			return r
+		}
+	}
+	panic("broken invariant: no region " + name)
+}

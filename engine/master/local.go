@@ -1,0 +1,99 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/task"
+	"github.com/isobar-io/isobar/tuple"
+)
+
+// RunLocal runs a topology without barriers (transaction.topology: false): at most
+// once. Nothing is kept, so the first failure ends the run.
+func RunLocal(ctx context.Context, cfg Config) (Result, error) {
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), began: time.Now()}
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer m.cancel()
+	m.sweep = newSweeper(nil, cfg.Logger, 0, cfg.Env.Hook)
+	for i := range cfg.Plan.Tasks {
+		m.slots = append(m.slots, &task.Slot{Task: cfg.Plan.Tasks[i]})
+	}
+	whole := plan.Region{Name: "all"}
+	for _, t := range cfg.Plan.Tasks {
+		whole.Tasks = append(whole.Tasks, t.ID)
+	}
+	r := &region{Region: whole}
+	m.regions = []*region{r}
+	env := cfg.Env
+	env.Now = m.now
+	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{event: ev}) }
+	r.gen.Store(task.NewGeneration(m.ctx, &env, whole, m.slots, 1, &task.Restore{}))
+	m.leadLocal(ctx, r)
+	m.end()
+	return m.result, m.err
+}
+
+// localState is what RunLocal waits for: tasks ready, spouts finished, tasks done.
+type localState struct {
+	ready, spouts, finished, done int
+	ending                        bool
+}
+
+func (m *Master) leadLocal(ctx context.Context, r *region) {
+	flusherEnded := make(chan struct{})
+	go m.flusher(flusherEnded)
+	defer func() { m.cancel(); <-flusherEnded }()
+	progress := time.NewTicker(time.Second)
+	defer progress.Stop()
+	var s localState
+	for _, id := range r.Tasks {
+		if len(m.cfg.Plan.Component(id).Inputs) == 0 {
+			s.spouts++
+		}
+	}
+	stop := ctx.Done()
+	for !r.over && m.err == nil {
+		select {
+		case <-m.inbox.Signal():
+			for _, msg := range m.inbox.Take() {
+				m.takeLocal(r, &s, msg.event)
+			}
+		case <-stop:
+			stop = nil
+			m.result.Outcome = checkpoint.Stopped
+			m.endLocal(r, &s, tuple.MarkLastBarrier)
+		case <-progress.C:
+			m.progress(false)
+		}
+	}
+}
+
+func (m *Master) endLocal(r *region, s *localState, kind tuple.MarkKind) {
+	if !s.ending {
+		s.ending = true
+		m.spouts(r, task.Control{Kind: kind, Batch: 1, Pause: true})
+	}
+}
+
+func (m *Master) takeLocal(r *region, s *localState, ev checkpoint.Event) {
+	switch ev := ev.(type) {
+	case checkpoint.TaskReady:
+		if s.ready++; s.ready == len(r.Tasks) {
+			r.gen.Load().Start()
+		}
+	case checkpoint.SpoutFinished:
+		if s.finished++; s.finished == s.spouts {
+			m.endLocal(r, s, tuple.MarkEnd)
+		}
+	case checkpoint.AckConfirmed:
+		if s.done++; s.done == len(r.Tasks) {
+			r.over = true
+		}
+	case checkpoint.TaskFailed:
+		m.err = fmt.Errorf("topology %q: %w; it runs at most once, so nothing of it can be made up for", m.cfg.Plan.Topology, ev.Err)
+	}
+}

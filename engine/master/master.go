@@ -1,0 +1,316 @@
+// Package master runs the topology master: the shell around the pure Coordinators
+// and the Mover. It turns their actions into calls of tasks and store, and what comes
+// of it into events. One goroutine owns all of its state.
+package master
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/task"
+)
+
+// Config is what a run of a topology needs.
+type Config struct {
+	Plan  *plan.Plan
+	Env   task.Env // Post is set by the master
+	Store checkpoint.Store
+	// Timing is used for every region; Region and Tasks are set by the master.
+	Timing      checkpoint.Config
+	Retained    int
+	StopTimeout time.Duration // for user code to return when its generation ends
+	OrphanGrace time.Duration
+	Engine      string // version of Isobar
+	Logger      *slog.Logger
+	// Progress, if set, is called about once a second and at the end.
+	Progress func(Progress)
+}
+
+// Result tells how a run ended.
+type Result struct {
+	Outcome checkpoint.Outcome
+	// From and Last are the first region's checkpoints that the run began from and
+	// ended with; nil if there was none.
+	From, Last *checkpoint.Ref
+	Committed  int // checkpoints committed by this run
+	Restarts   int
+}
+
+// Progress is a look at a running topology.
+type Progress struct {
+	Elapsed    time.Duration
+	Components []ComponentProgress
+	Committed  int             // checkpoints committed by this run
+	Last       *checkpoint.Ref // the newest
+	Restarts   int
+	Final      bool // the run has ended
+}
+
+// ComponentProgress counts tuples of a component in this run, replays included.
+type ComponentProgress struct {
+	ID                string
+	Emitted, Executed uint64
+}
+
+// message is what the master's goroutine is told: one of the two events, of a region
+// or of the head, or that a generation was built.
+type message struct {
+	region *region
+	event  checkpoint.Event
+	head   checkpoint.MoverEvent
+	built  *built
+}
+
+// Master leads the regions of one topology.
+type Master struct {
+	cfg     Config
+	inbox   *link.Mailbox[message]
+	mover   *checkpoint.Mover
+	regions []*region
+	slots   []*task.Slot
+	sweep   *sweeper
+	began   time.Time
+	io      sync.WaitGroup // store calls under way
+	unique  string         // names this process's objects
+	result  Result
+	err     error
+	pause   bool // the last head call failed; wait before the next
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// region is the shell around one Coordinator.
+type region struct {
+	plan.Region
+	coord    *checkpoint.Coordinator
+	env      *task.Env
+	gen      atomic.Pointer[task.Generation] // set by the master, read by the flusher
+	started  bool                            // the tasks of gen run
+	wakeAt   time.Duration                   // 0 = never
+	over     bool
+	from     *checkpoint.Ref
+	manifest *checkpoint.Manifest // the last one built
+}
+
+// Unique returns a random text that names one process's writes.
+func Unique() string {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("broken invariant: no randomness: " + err.Error())
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// Run runs a topology until all input has been processed, until ctx ends, which
+// takes a last checkpoint, or until it fails.
+func Run(ctx context.Context, cfg Config) (Result, error) {
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now()}
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer m.cancel()
+	head, version, err := readHead(ctx, cfg.Store, cfg.Plan)
+	if err != nil {
+		return Result{}, err
+	}
+	runID := Unique()
+	if head != nil {
+		runID = head.RunID
+	}
+	m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
+		Topology: cfg.Plan.Topology,
+		RunID:    runID,
+		Head:     head,
+		Version:  version,
+		Writer:   m.unique,
+		Retained: cfg.Retained,
+	})
+	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
+	for i := range cfg.Plan.Tasks {
+		m.slots = append(m.slots, &task.Slot{Task: cfg.Plan.Tasks[i]})
+	}
+	for _, r := range cfg.Plan.Regions {
+		m.regions = append(m.regions, m.newRegion(r, runID))
+	}
+	m.lead(ctx)
+	m.end()
+	return m.result, m.err
+}
+
+func (m *Master) newRegion(r plan.Region, runID string) *region {
+	c := m.cfg.Timing
+	c.Region = r.Name
+	c.Tasks = task.CoordinatorTasks(m.cfg.Plan, r)
+	reg := &region{Region: r, coord: checkpoint.NewCoordinator(c), manifest: newManifest(m.cfg, r, runID)}
+	env := m.cfg.Env
+	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{region: reg, event: ev}) }
+	env.Now = m.now
+	reg.env = &env
+	return reg
+}
+
+func (m *Master) now() time.Duration { return time.Since(m.began) }
+
+// lead is the master's loop.
+func (m *Master) lead(ctx context.Context) {
+	flusherEnded := make(chan struct{})
+	go m.flusher(flusherEnded)
+	defer func() { m.cancel(); <-flusherEnded }()
+	progress := time.NewTicker(time.Second)
+	defer progress.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for _, r := range m.regions {
+		m.step(r, checkpoint.Started{})
+	}
+	stop := ctx.Done()
+	for !m.over() {
+		m.setTimer(timer)
+		select {
+		case <-m.inbox.Signal():
+			for _, msg := range m.inbox.Take() {
+				m.take(msg)
+			}
+		case <-timer.C:
+			for _, r := range m.regions {
+				if r.wakeAt != 0 && m.now() >= r.wakeAt {
+					r.wakeAt = 0
+					m.step(r, checkpoint.TimePassed{})
+				}
+			}
+		case <-stop:
+			stop = nil
+			for _, r := range m.regions {
+				m.step(r, checkpoint.StopRequested{})
+			}
+		case <-progress.C:
+			m.progress(false)
+		}
+	}
+}
+
+func (m *Master) over() bool {
+	if m.err != nil {
+		return true
+	}
+	for _, r := range m.regions {
+		if !r.over {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Master) setTimer(t *time.Timer) {
+	next := time.Duration(0)
+	for _, r := range m.regions {
+		if r.wakeAt != 0 && (next == 0 || r.wakeAt < next) {
+			next = r.wakeAt
+		}
+	}
+	if next == 0 {
+		t.Reset(time.Hour)
+		return
+	}
+	t.Reset(max(0, next-m.now()))
+}
+
+func (m *Master) take(msg message) {
+	switch {
+	case msg.head != nil:
+		m.moveHead(msg.head)
+	case msg.built != nil:
+		m.builtGeneration(msg.region, msg.built)
+	default:
+		m.step(msg.region, msg.event)
+	}
+}
+
+// flushEvery bounds how long a tuple waits in an open frame of a busy task.
+const flushEvery = 5 * time.Millisecond
+
+// flusher tells busy tasks to flush, until the master's context ends.
+func (m *Master) flusher(ended chan<- struct{}) {
+	defer close(ended)
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for _, r := range m.regions {
+				if g := r.gen.Load(); g != nil {
+					g.FlushDue()
+				}
+			}
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// end stops what still runs and waits for it.
+func (m *Master) end() {
+	for _, r := range m.regions {
+		g := r.gen.Load()
+		if g == nil {
+			continue
+		}
+		g.Stop()
+		if err := m.awaitEnd(g); err != nil && m.err == nil {
+			m.err = err
+		}
+	}
+	m.io.Wait()
+	m.sweep.close()
+	task.CloseKept(m.slots, m.cfg.Plan, m.cfg.Logger)
+	m.progress(true)
+}
+
+// ErrHung is wrapped by the error of a run whose user code did not return in time
+// when its generation had ended. Nothing is lost, but the process must be replaced.
+var ErrHung = errors.New("user code did not return")
+
+// awaitEnd waits until every goroutine of a generation has returned: only then may
+// its tasks be made anew (invariant I9).
+func (m *Master) awaitEnd(g *task.Generation) error {
+	late := time.NewTimer(m.cfg.StopTimeout)
+	defer late.Stop()
+	select {
+	case <-g.Ended():
+		return nil
+	case <-late.C:
+		return fmt.Errorf("stop generation %d: tasks did not end within %s: %w; stacks:\n%s",
+			g.Number, m.cfg.StopTimeout, ErrHung, stacks())
+	}
+}
+
+func (m *Master) progress(final bool) {
+	if m.cfg.Progress == nil {
+		return
+	}
+	p := Progress{
+		Elapsed:   m.now(),
+		Committed: m.result.Committed,
+		Last:      m.result.Last,
+		Restarts:  m.result.Restarts,
+		Final:     final,
+	}
+	for _, c := range m.cfg.Plan.Components {
+		first, n := m.cfg.Plan.TaskIDs(c.ID)
+		cp := ComponentProgress{ID: c.ID}
+		for _, s := range m.slots[first : first+n] {
+			cp.Emitted += s.Emitted.Load()
+			cp.Executed += s.Executed.Load()
+		}
+		p.Components = append(p.Components, cp)
+	}
+	m.cfg.Progress(p)
+}

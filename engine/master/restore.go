@@ -1,0 +1,59 @@
+package master
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/task"
+)
+
+// newManifest returns the part of a region's manifests that does not change.
+func newManifest(cfg Config, r plan.Region, runID string) *checkpoint.Manifest {
+	mf := &checkpoint.Manifest{
+		Topology:   cfg.Plan.Topology,
+		RunID:      runID,
+		Region:     r.Name,
+		Engine:     cfg.Engine,
+		Table:      checkpoint.TableFormat,
+		KeyGroups:  cfg.Plan.KeyGroups,
+		Graph:      cfg.Plan.Fingerprint(r),
+		Components: map[string]checkpoint.ComponentMeta{},
+	}
+	for _, id := range r.Tasks {
+		c := cfg.Plan.Component(id)
+		mf.Components[c.ID] = checkpoint.ComponentMeta{Parallelism: c.Tasks, Keyed: c.Role == plan.Keyed}
+	}
+	return mf
+}
+
+// restoreFrom checks that a manifest fits the topology and sorts its snapshots by
+// component. State belongs to components by name; one that has gone, or has another
+// role, is refused rather than dropped.
+func restoreFrom(p *plan.Plan, r plan.Region, mf *checkpoint.Manifest) (*task.Restore, error) {
+	what := fmt.Sprintf("restore checkpoint %d.%d of topology %q", mf.Generation, mf.Batch, mf.Topology)
+	if mf.KeyGroups != p.KeyGroups {
+		return nil, fmt.Errorf("%s: its state has %d key groups and topology.key.groups is %d: the number is fixed for the life of the state", what, mf.KeyGroups, p.KeyGroups)
+	}
+	if mf.Table != checkpoint.TableFormat {
+		return nil, fmt.Errorf("%s: its state files have format %q, this build reads %q", what, mf.Table, checkpoint.TableFormat)
+	}
+	res := &task.Restore{Batch: mf.Batch, Tasks: map[string][]checkpoint.TaskSnapshot{}}
+	var gone []string
+	for _, s := range mf.Tasks {
+		c := p.Lookup(s.Component)
+		holds := len(s.Handles)+len(s.Files)+len(s.Positions) > 0
+		switch {
+		case c == nil && holds:
+			gone = append(gone, s.Component)
+		case c != nil && holds && mf.Components[s.Component].Keyed != (c.Role == plan.Keyed):
+			return nil, fmt.Errorf("%s: component %q was keyed: %t, now it is a %s", what, s.Component, mf.Components[s.Component].Keyed, c.Role)
+		}
+		res.Tasks[s.Component] = append(res.Tasks[s.Component], s)
+	}
+	if slices.Sort(gone); len(gone) > 0 {
+		return nil, fmt.Errorf("%s: it holds state of components that the topology no longer has: %q", what, slices.Compact(gone))
+	}
+	return res, nil
+}

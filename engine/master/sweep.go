@@ -1,0 +1,179 @@
+package master
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// sweeper deletes what no retained checkpoint names, one job at a time, on a
+// goroutine of its own. It deletes nothing before the head that no longer names it
+// has moved.
+type sweeper struct {
+	store  checkpoint.Store
+	log    *slog.Logger
+	grace  time.Duration
+	hook   func(string)
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  chan struct{}
+	jobs   chan struct{} // there is something to do
+
+	mu      sync.Mutex
+	head    *checkpoint.Head // the newest known
+	dropped []checkpoint.Ref
+
+	manifests map[string]*checkpoint.Manifest // read so far
+	tidied    bool                            // orphans of earlier processes were looked for
+}
+
+func newSweeper(store checkpoint.Store, log *slog.Logger, grace time.Duration, hook func(string)) *sweeper {
+	s := &sweeper{
+		store:     store,
+		log:       log,
+		grace:     grace,
+		hook:      hook,
+		ended:     make(chan struct{}),
+		jobs:      make(chan struct{}, 1),
+		manifests: map[string]*checkpoint.Manifest{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	go s.run()
+	return s
+}
+
+// keep tells the newest head.
+func (s *sweeper) keep(h *checkpoint.Head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head = h
+}
+
+// drop says that these checkpoints have left the retained set.
+func (s *sweeper) drop(refs []checkpoint.Ref) {
+	s.mu.Lock()
+	s.dropped = append(s.dropped, refs...)
+	s.mu.Unlock()
+	select {
+	case s.jobs <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the sweeper; what is left is found as orphans later.
+func (s *sweeper) close() {
+	s.cancel()
+	<-s.ended
+}
+
+func (s *sweeper) run() {
+	defer close(s.ended)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.jobs:
+		}
+		s.mu.Lock()
+		head, dropped := s.head, s.dropped
+		s.dropped = nil
+		s.mu.Unlock()
+		if err := s.sweep(head, dropped); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("cannot delete old checkpoints yet", "err", err)
+			s.mu.Lock()
+			s.dropped = append(dropped, s.dropped...) // again with the next job
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *sweeper) sweep(head *checkpoint.Head, dropped []checkpoint.Ref) error {
+	var kept []*checkpoint.Manifest
+	for _, ref := range retainedOf(head) {
+		mf, err := s.read(ref)
+		if err != nil {
+			return err // without it nothing can be known to be free
+		}
+		kept = append(kept, mf)
+	}
+	if !s.tidied {
+		if err := s.tidy(head, kept); err != nil {
+			return err
+		}
+		s.tidied = true
+	}
+	for _, ref := range dropped {
+		if err := s.free(ref, kept); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// free deletes what only a dropped checkpoint names, its manifest last, so that a
+// crash in between leaves something to go by.
+func (s *sweeper) free(ref checkpoint.Ref, kept []*checkpoint.Manifest) error {
+	mf, err := s.read(ref)
+	if hopeless(err) {
+		s.log.Warn("cannot read a dropped checkpoint, its objects stay", "checkpoint", ref.String(), "err", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names := append(checkpoint.Deletable([]*checkpoint.Manifest{mf}, kept), ref.Manifest)
+	for _, name := range names {
+		if err := s.store.Delete(s.ctx, name); err != nil {
+			return err
+		}
+	}
+	delete(s.manifests, ref.Manifest)
+	return nil
+}
+
+func (s *sweeper) read(ref checkpoint.Ref) (*checkpoint.Manifest, error) {
+	if mf := s.manifests[ref.Manifest]; mf != nil {
+		return mf, nil
+	}
+	mf, err := checkpoint.ReadManifest(s.ctx, s.store, ref)
+	if err == nil {
+		s.manifests[ref.Manifest] = mf
+	}
+	return mf, err
+}
+
+// tidy deletes what processes that are gone have left behind.
+func (s *sweeper) tidy(head *checkpoint.Head, kept []*checkpoint.Manifest) error {
+	named := map[string]bool{}
+	for _, ref := range retainedOf(head) {
+		named[ref.Manifest] = true
+	}
+	current := head.Generation
+	for _, mf := range kept {
+		for _, t := range mf.Tasks {
+			for _, f := range t.Files {
+				named[f.Name] = true
+			}
+		}
+	}
+	for _, r := range head.Regions {
+		current = min(current, r.Generation)
+	}
+	var objects []checkpoint.ObjectInfo
+	for o, err := range s.store.List(s.ctx, "") {
+		if err != nil {
+			return err
+		}
+		objects = append(objects, o)
+	}
+	until := time.Now().Add(-s.grace).UnixMilli()
+	for _, name := range checkpoint.Orphans(objects, named, current, until) {
+		if err := s.store.Delete(s.ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isobar-io/isobar/txn"
+)
+
+// check returns every mistake in a graph.
+func check(comps []Component, keyGroups int) error {
+	var errs []error
+	byID := map[string]*Component{}
+	for i := range comps {
+		c := &comps[i]
+		errs = append(errs, checkName(c, byID)...)
+		byID[c.ID] = c
+		if c.Tasks < 1 {
+			errs = append(errs, fmt.Errorf("component %q: %d tasks, at least 1 is needed", c.ID, c.Tasks))
+		}
+		if c.Role == Keyed && c.Tasks > keyGroups {
+			errs = append(errs, fmt.Errorf("component %q: %d tasks cannot share %d key groups: raise topology.key.groups before the first run or use fewer tasks", c.ID, c.Tasks, keyGroups))
+		}
+	}
+	spouts := 0
+	for i := range comps {
+		c := &comps[i]
+		if c.Role == Spout {
+			spouts++
+			continue
+		}
+		errs = append(errs, checkInputs(c, byID)...)
+	}
+	if spouts == 0 {
+		errs = append(errs, errors.New("topology has no spout: nothing would ever be emitted"))
+	}
+	errs = append(errs, checkCycles(comps, byID)...)
+	return errors.Join(errs...)
+}
+
+func checkName(c *Component, byID map[string]*Component) []error {
+	switch {
+	case c.ID == "":
+		return []error{errors.New("a component has an empty id")}
+	case byID[c.ID] != nil:
+		return []error{fmt.Errorf("component %q is defined twice", c.ID)}
+	case strings.HasPrefix(c.ID, "__"):
+		return []error{fmt.Errorf("component %q: ids that begin with __ are reserved", c.ID)}
+	case strings.ContainsFunc(c.ID, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", r)
+	}) || strings.HasPrefix(c.ID, "."):
+		return []error{fmt.Errorf("component %q: ids are made of letters, digits, '-', '_' and '.', and do not begin with '.'", c.ID)}
+	}
+	return nil
+}
+
+func checkInputs(c *Component, byID map[string]*Component) []error {
+	var errs []error
+	if len(c.Inputs) == 0 {
+		errs = append(errs, fmt.Errorf("bolt %q has no input: give it a grouping", c.ID))
+	}
+	keyWidth := -1
+	for _, in := range c.Inputs {
+		src := byID[in.Component]
+		if src == nil {
+			errs = append(errs, fmt.Errorf("bolt %q reads from component %q, which does not exist; there are %s", c.ID, in.Component, names(byID)))
+			continue
+		}
+		s := src.Stream(in.Stream)
+		if s == nil {
+			errs = append(errs, fmt.Errorf("bolt %q reads stream %q of %q, which declares %s", c.ID, in.Stream, in.Component, streams(src)))
+			continue
+		}
+		fields := in.Fields
+		if c.KeyFields != nil {
+			fields = append(slices.Clone(fields), c.KeyFields...)
+		}
+		for _, f := range fields {
+			if s.Fields.Index(f) < 0 {
+				errs = append(errs, fmt.Errorf("bolt %q: stream %q of %q has no field %q, it has %q", c.ID, in.Stream, in.Component, f, []string(s.Fields)))
+			}
+		}
+		if in.Grouping == txn.ByFields && len(in.Fields) == 0 {
+			errs = append(errs, fmt.Errorf("bolt %q: fields grouping on %q names no field", c.ID, in.Component))
+		}
+		if c.Role != Keyed || c.KeyFields != nil {
+			continue
+		}
+		switch {
+		case in.Grouping != txn.ByFields:
+			errs = append(errs, fmt.Errorf("keyed bolt %q reads %q without fields grouping, so its keys would be spread over tasks: use FieldsGrouping(%q, …)", c.ID, in.Component, in.Component))
+		case keyWidth >= 0 && keyWidth != len(in.Fields):
+			errs = append(errs, fmt.Errorf("keyed bolt %q groups its inputs by %d and by %d fields: all must have the same key", c.ID, keyWidth, len(in.Fields)))
+		}
+		keyWidth = len(in.Fields)
+	}
+	return errs
+}
+
+func names(byID map[string]*Component) string {
+	var ids []string
+	for id := range byID {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return fmt.Sprintf("%q", ids)
+}
+
+func streams(c *Component) string {
+	if len(c.Streams) == 0 {
+		return "no stream: give it a DeclareOutputFields method"
+	}
+	var ids []string
+	for _, s := range c.Streams {
+		ids = append(ids, s.ID)
+	}
+	return fmt.Sprintf("%q", ids)
+}
+
+// checkCycles refuses loops: with bounded queues and barriers they lock up.
+func checkCycles(comps []Component, byID map[string]*Component) []error {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	state := map[string]int{}
+	var errs []error
+	var visit func(c *Component, path []string)
+	visit = func(c *Component, path []string) {
+		path = append(path, c.ID)
+		switch state[c.ID] {
+		case done:
+			return
+		case open:
+			loop := path[slices.Index(path, c.ID):]
+			slices.Reverse(loop)
+			errs = append(errs, fmt.Errorf("components %s form a cycle, which barriers cannot pass", strings.Join(loop, " → ")))
+			return
+		}
+		state[c.ID] = open
+		for _, in := range c.Inputs {
+			if src := byID[in.Component]; src != nil {
+				visit(src, slices.Clone(path))
+			}
+		}
+		state[c.ID] = done
+	}
+	for i := range comps {
+		visit(&comps[i], nil)
+	}
+	return errs
+}

@@ -1,0 +1,261 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/isobar-io/isobar/barrier"
+	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// bolt runs a bolt task of any role.
+type bolt struct {
+	*task
+	user     txn.Bolt
+	stateful txn.StatefulBolt // if it is one
+	execute  func(f *tuple.Frame) error
+	finish   func(n tuple.BatchID) (state any, err error)
+	live     func() txn.View // the state as it is, for sinks without barriers
+
+	aligner  *barrier.Aligner
+	received []uint64 // tuples since the last barrier, by input
+	blocked  []bool
+	view     tuple.Tuple
+
+	nsPerTuple float64
+	next       tuple.BatchID // without barriers: the next batch
+	nextAt     time.Duration // and when it is due
+}
+
+// loop reads its inputs in turn, a frame each, until the generation ends.
+func (b *bolt) loop() error {
+	for !b.gen.over() {
+		progress := false
+		for i, in := range b.inputs {
+			if b.blocked[i] {
+				continue
+			}
+			f := in.Receive()
+			if f == nil {
+				continue
+			}
+			progress = true
+			if err := b.frame(i, in, f); err != nil {
+				return err
+			}
+		}
+		if err := b.tick(); err != nil {
+			return err
+		}
+		switch {
+		case !progress:
+			b.idle()
+		case b.flush.Load():
+			b.flush.Store(false)
+			b.out.Flush()
+			b.Emitted.Store(b.out.Emitted())
+		}
+	}
+	return nil
+}
+
+// idle flushes and sleeps until an input that is read has something.
+func (b *bolt) idle() {
+	b.out.Flush()
+	b.Emitted.Store(b.out.Emitted())
+	b.bell.Arm()
+	defer b.bell.Disarm()
+	for i, in := range b.inputs {
+		if !b.blocked[i] && in.Ready() {
+			return
+		}
+	}
+	var due <-chan time.Time
+	if !b.env.Barriers {
+		timer := time.NewTimer(max(0, b.nextAt-b.env.Now()))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-b.bell.C():
+	case <-due:
+	case <-b.gen.ctx.Done():
+	}
+}
+
+// frame executes the tuples of a frame and then heeds its mark.
+func (b *bolt) frame(i int, in *link.Channel, f *tuple.Frame) error {
+	if !in.InOrder(f) {
+		return fmt.Errorf("channel from task %d: frame %d of generation %d is out of order", f.SourceTask, f.Seq, f.Generation)
+	}
+	if n := f.Len(); n > 0 {
+		began := b.env.Now()
+		if err := b.execute(f); err != nil {
+			return err
+		}
+		b.current = nil
+		b.received[i] += uint64(n)
+		b.Executed.Store(b.Executed.Load() + uint64(n))
+		b.pace(in, b.env.Now()-began, n)
+	}
+	mark := f.Mark
+	in.Return(f)
+	if mark.Kind == tuple.MarkNone {
+		return nil
+	}
+	return b.mark(i, mark)
+}
+
+// queueTime is how much work, at the measured speed, may wait before a task.
+const queueTime = time.Second
+
+// pace bounds the work that waits before a slow task by time, so that a barrier
+// behind it arrives: it tells the sender to put fewer tuples into a frame.
+func (b *bolt) pace(in *link.Channel, took time.Duration, n int) {
+	ns := float64(took) / float64(n)
+	b.nsPerTuple += (ns - b.nsPerTuple) / 8
+	limit := float64(queueTime) / (b.nsPerTuple + 1) / float64(link.RingFrames*len(b.inputs))
+	in.SetFrameLimit(int(min(max(limit, 1), float64(b.env.FrameMax))))
+}
+
+func (b *bolt) executeEach(f *tuple.Frame) error {
+	b.current = &b.view
+	for r := range f.Len() {
+		b.view.At(f, r)
+		if err := b.user.Execute(&b.view, b.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark lets the aligner decide what a barrier means.
+func (b *bolt) mark(i int, m tuple.Mark) error {
+	received := b.received[i]
+	b.received[i] = 0
+	for _, a := range b.aligner.Step(barrier.BarrierSeen{
+		Input:      i,
+		Generation: b.gen.Number,
+		Kind:       m.Kind,
+		Batch:      m.Batch,
+		Announced:  m.Count,
+		Received:   received,
+	}) {
+		switch a := a.(type) {
+		case barrier.Block:
+			b.blocked[a.Input] = true
+		case barrier.Unblock:
+			for _, in := range a.Inputs {
+				b.blocked[in] = false
+			}
+		case barrier.Complete:
+			if err := b.complete(a.Batch, a.Kind); err != nil {
+				return err
+			}
+		case barrier.Reject:
+			return a.Err
+		case barrier.Ignore:
+			b.env.Logger.Debug("barrier of an old generation", "generation", a.Generation)
+		}
+	}
+	return nil
+}
+
+// complete finishes a batch that is in on all inputs and forwards its barrier.
+func (b *bolt) complete(n tuple.BatchID, kind tuple.MarkKind) error {
+	if !b.env.Barriers {
+		return b.completeLocal(kind)
+	}
+	if err := b.inputEnded(kind); err != nil {
+		return err
+	}
+	b.env.Hook("finish.before")
+	state, err := b.finish(n)
+	if err != nil {
+		return fmt.Errorf("finish batch %d: %w", n, err)
+	}
+	b.out.Mark(tuple.Mark{Kind: kind, Batch: n})
+	b.env.Hook("finish.after")
+	b.Emitted.Store(b.out.Emitted())
+	if b.com != nil {
+		b.com.batchFinished(n, state)
+	}
+	return nil
+}
+
+func (b *bolt) inputEnded(kind tuple.MarkKind) error {
+	e, ok := b.inst.(txn.InputEnder)
+	if kind != tuple.MarkEnd || !ok {
+		return nil
+	}
+	if err := e.InputEnded(b.out); err != nil {
+		return fmt.Errorf("end of input: %w", err)
+	}
+	return nil
+}
+
+// keyed runs a txn.KeyedBolt.
+type keyed struct {
+	*bolt
+	state     *txn.State
+	commit    *keyedCommit
+	carried   bool // the hash in the tuple is that of the key
+	positions map[*tuple.Stream][]int
+	scratch   []tuple.Value
+}
+
+func (k *keyed) execute(f *tuple.Frame) error {
+	pos, ok := k.positions[f.Stream]
+	if !ok {
+		pos = k.env.Plan.KeyPositions(k.comp, f.Stream)
+		k.positions[f.Stream] = pos
+	}
+	k.current = &k.view
+	for r := range f.Len() {
+		k.view.At(f, r)
+		if err := k.selectKey(pos); err != nil {
+			return err
+		}
+		if err := k.user.Execute(&k.view, k.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keyed) selectKey(pos []int) error {
+	vals := k.view.Values()
+	key := k.scratch[:0]
+	if len(pos) == 1 {
+		key = vals[pos[0] : pos[0]+1]
+	} else {
+		for _, p := range pos {
+			key = append(key, vals[p])
+		}
+		k.scratch = key
+	}
+	if hash, ok := k.view.Hash(); ok && k.carried {
+		return k.state.Select(key, hash)
+	}
+	return k.state.SetKey(key...)
+}
+
+// finish lets the bolt emit what has changed and cuts the batch's changes.
+func (k *keyed) finish(n tuple.BatchID) (any, error) {
+	if cf, ok := k.inst.(txn.ChangeFinisher); ok {
+		if err := cf.FinishBatch(n, k.state.Changed(), k.out); err != nil {
+			return nil, err
+		}
+	}
+	cut, err := k.state.Cut(n)
+	if err != nil {
+		return nil, err
+	}
+	k.state.Evict(tuple.BatchID(k.commit.applied.Load()))
+	return cut, nil
+}
+
+var errBarrierAfterEnd = errors.New("a barrier came after the last one")

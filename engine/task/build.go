@@ -1,0 +1,137 @@
+package task
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// NewGeneration makes the tasks and channels of a region and starts a goroutine for
+// each task, which restores it, posts TaskReady or TaskFailed, and waits for Start.
+// slots are those of all tasks of the topology by id.
+func NewGeneration(ctx context.Context, env *Env, region plan.Region, slots []*Slot, n tuple.Generation, r *Restore) *Generation {
+	g := &Generation{Number: n, start: make(chan struct{}), ended: make(chan struct{})}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	byID := map[int]*task{}
+	for _, id := range region.Tasks {
+		t := newTask(env, g, slots[id], r)
+		byID[id] = t
+		g.tasks = append(g.tasks, t)
+	}
+	outlets := connect(env, g, byID)
+	var running sync.WaitGroup
+	for _, t := range g.tasks {
+		t.out = collector(env.Plan, t, byID, outlets)
+		running.Go(t.run)
+	}
+	go func() {
+		running.Wait()
+		g.cancel()
+		close(g.ended)
+	}()
+	return g
+}
+
+func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
+	t := &task{
+		Slot:    s,
+		env:     env,
+		comp:    &env.Plan.Components[s.Component],
+		gen:     g,
+		restore: r,
+		bell:    link.NewBell(),
+		mail:    link.NewMailbox[Control](),
+	}
+	t.ctx = txn.NewContext(g.ctx, txn.Context{
+		Topology:   env.Plan.Topology,
+		Component:  t.comp.ID,
+		TaskIndex:  s.Index,
+		TaskCount:  t.comp.Tasks,
+		TaskID:     s.ID,
+		Generation: g.Number,
+		Logger:     env.Logger.With("component", t.comp.ID, "task", s.Index),
+		Config:     env.Config,
+	}, t.bell.Ring)
+	return t
+}
+
+type pair struct{ from, to int }
+
+// connect makes one channel for every pair of tasks that exchange tuples.
+func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
+	outlets := map[pair]*txn.Outlet{}
+	for _, to := range g.tasks {
+		for _, from := range env.Plan.Senders(to.comp.ID) {
+			ch := link.NewChannel(link.Config{
+				Generation: g.Number,
+				SourceTask: from,
+				Receiver:   to.bell,
+				Done:       g.ctx.Done(),
+				Poison:     env.Poison,
+			})
+			to.inputs = append(to.inputs, ch)
+			outlets[pair{from, to.ID}] = txn.NewOutlet(ch.NewFrame(), ch.FrameLimit(), ch.Send)
+		}
+	}
+	return outlets
+}
+
+func collector(p *plan.Plan, t *task, byID map[int]*task, outlets map[pair]*txn.Outlet) *txn.Collector {
+	var edges []txn.Edge
+	var all []*txn.Outlet
+	seen := map[string]bool{}
+	for _, sub := range p.Subscribers(t.comp.ID) {
+		first, n := p.TaskIDs(sub.Component.ID)
+		e := txn.Edge{
+			Stream:   t.comp.Stream(sub.Input.Stream),
+			Grouping: sub.Input.Grouping,
+			Groups:   p.KeyGroups,
+			Next:     t.Index % n, // so that senders do not all begin with the first
+		}
+		for _, f := range sub.Input.Fields {
+			e.Fields = append(e.Fields, e.Stream.Fields.Index(f))
+		}
+		for to := first; to < first+n; to++ {
+			e.Outlets = append(e.Outlets, outlets[pair{t.ID, to}])
+		}
+		if !seen[sub.Component.ID] {
+			seen[sub.Component.ID] = true
+			all = append(all, e.Outlets...)
+		}
+		edges = append(edges, e)
+	}
+	return txn.NewCollector(t.comp.Streams, edges, all)
+}
+
+// reports tells whether the topology master waits for a task in every batch.
+func reports(p *plan.Plan, c *plan.Component) bool { return c.Role != plan.Plain || p.IsEnd(c.ID) }
+
+// CoordinatorTasks describes the tasks of a region to its Coordinator.
+func CoordinatorTasks(p *plan.Plan, r plan.Region) []checkpoint.Task {
+	var all []checkpoint.Task
+	for _, id := range r.Tasks {
+		c := p.Component(id)
+		all = append(all, checkpoint.Task{
+			ID:      checkpoint.TaskID(id),
+			Spout:   c.Role == plan.Spout,
+			Reports: reports(p, c),
+		})
+	}
+	return all
+}
+
+// CloseKept closes the instances that were kept for a rollback that did not come.
+func CloseKept(slots []*Slot, p *plan.Plan, log *slog.Logger) {
+	for _, s := range slots {
+		if s.kept != nil {
+			closeInstance(s.kept, log, p.Component(s.ID).ID)
+			s.kept = nil
+		}
+	}
+}

@@ -1,0 +1,239 @@
+// Package task runs the tasks of one generation: the loops that read, execute, align
+// and emit, and the committers beside them.
+package task
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// Env is what the tasks of a region share.
+type Env struct {
+	Plan *plan.Plan
+	// Factory makes a new instance of a component.
+	Factory func(component string) any
+	// Barriers is false for at-most-once topologies, which have none.
+	Barriers    bool
+	ExactlyOnce bool
+	BatchDelay  time.Duration
+	FrameMax    int
+	CacheBytes  int64
+	Poison      bool
+	State       checkpoint.StateOpener
+	Config      func(key string) (any, bool)
+	Logger      *slog.Logger
+	// Hook is called at named steps of the commit protocol; never nil.
+	Hook func(step string)
+	// Now is a monotonic clock.
+	Now func() time.Duration
+	// Post tells the topology master what happened; it never waits.
+	Post func(checkpoint.Event)
+}
+
+// Restore is the checkpoint that tasks begin with.
+type Restore struct {
+	Batch tuple.BatchID // 0 = from the beginning
+	// Tasks are the snapshots by component.
+	Tasks map[string][]checkpoint.TaskSnapshot
+}
+
+// Control is what the topology master tells a spout task.
+type Control struct {
+	Resume bool
+	// A barrier to inject, if Kind is not MarkNone.
+	Kind  tuple.MarkKind
+	Batch tuple.BatchID
+	Pause bool // emit nothing after it
+}
+
+// Slot is the place of one task through all generations of a run: its counters, and
+// the instance that a rollback may keep.
+type Slot struct {
+	plan.Task
+	Emitted  atomic.Uint64
+	Executed atomic.Uint64
+	_        [48]byte // keep counters of different tasks on different cache lines
+
+	kept any // a healthy txn.StatefulBolt of the last generation
+}
+
+// task is one task in one generation.
+type task struct {
+	*Slot
+	env     *Env
+	comp    *plan.Component
+	gen     *Generation
+	restore *Restore
+	ctx     *txn.Context
+	inst    any
+	out     *txn.Collector
+	inputs  []*link.Channel
+	bell    *link.Bell
+	mail    *link.Mailbox[Control]
+	com     *committer
+	flush   atomic.Bool // a flush is due
+	current *tuple.Tuple
+	loop    func() error
+	failed  sync.Once
+	closers []func() error // of what the engine opened for the instance
+}
+
+// name returns how errors call the task.
+func (t *task) name() string { return fmt.Sprintf("component %q task %d", t.comp.ID, t.Index) }
+
+// fail reports the first error of a task, unless its generation is over anyway.
+func (t *task) fail(err error) {
+	t.failed.Do(func() {
+		t.Slot.kept = nil
+		if t.gen.over() {
+			return
+		}
+		t.env.Post(checkpoint.TaskFailed{Generation: t.gen.Number, Task: checkpoint.TaskID(t.ID), Err: err})
+	})
+}
+
+// where describes what the task was doing, for errors.
+func (t *task) where() string {
+	if t.current == nil {
+		return t.name()
+	}
+	return fmt.Sprintf("%s: stream %q of %q, tuple %s", t.name(),
+		t.current.Stream().ID, t.current.Stream().Component, t.current)
+}
+
+// run is the task's goroutine.
+func (t *task) run() {
+	defer func() {
+		if t.com != nil {
+			t.com.wait()
+		}
+		t.release()
+	}()
+	defer func() {
+		if r := recover(); r != nil {
+			t.fail(&PanicError{Where: t.where(), Value: r, Stack: debug.Stack()})
+		}
+	}()
+	if err := t.open(); err != nil {
+		t.fail(fmt.Errorf("%s: open: %w", t.name(), err))
+		return
+	}
+	t.env.Post(checkpoint.TaskReady{Generation: t.gen.Number, Task: checkpoint.TaskID(t.ID)})
+	select {
+	case <-t.gen.start:
+	case <-t.gen.ctx.Done():
+		return
+	}
+	if err := t.loop(); err != nil {
+		t.fail(fmt.Errorf("%s: %w", t.where(), err))
+	}
+}
+
+// PanicError is a panic in user code.
+type PanicError struct {
+	Where string // component, task, stream and tuple
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("%s: panic: %v", e.Where, e.Value) }
+
+// Unwrap returns the panic's value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// release closes the instance, unless a rollback may go on with it.
+func (t *task) release() {
+	for _, c := range t.closers {
+		if err := c(); err != nil {
+			t.env.Logger.Warn("close state", "component", t.comp.ID, "task", t.Index, "err", err)
+		}
+	}
+	if t.Slot.kept != nil {
+		return
+	}
+	closeInstance(t.inst, t.env.Logger, t.comp.ID)
+}
+
+func closeInstance(inst any, log *slog.Logger, component string) {
+	c, ok := inst.(txn.Closer)
+	if !ok {
+		return
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			log.Warn("close panicked", "component", component, "panic", r)
+		}
+	}()
+	if err := c.Close(); err != nil {
+		log.Warn("close", "component", component, "err", err)
+	}
+}
+
+// Generation is the tasks of one region in one generation.
+type Generation struct {
+	Number tuple.Generation
+	ctx    context.Context
+	cancel context.CancelFunc
+	start  chan struct{}
+	ended  chan struct{}
+	tasks  []*task
+	ending atomic.Bool
+}
+
+func (g *Generation) over() bool { return g.ending.Load() }
+
+// Start lets the tasks, which must all be ready, run.
+func (g *Generation) Start() { close(g.start) }
+
+// Stop ends the generation: whatever waits inside it returns, whatever it still does
+// is void.
+func (g *Generation) Stop() {
+	g.ending.Store(true)
+	g.cancel()
+}
+
+// Ended is closed when every goroutine of the generation has returned.
+func (g *Generation) Ended() <-chan struct{} { return g.ended }
+
+// Spout tells a spout task something.
+func (g *Generation) Spout(id checkpoint.TaskID, c Control) {
+	for _, t := range g.tasks {
+		if t.ID == int(id) {
+			t.mail.Put(c)
+			t.bell.Ring()
+		}
+	}
+}
+
+// AckCommit tells a task that all batches up to n are committed.
+func (g *Generation) AckCommit(id checkpoint.TaskID, n, oldest tuple.BatchID, last bool) {
+	for _, t := range g.tasks {
+		if t.ID == int(id) && t.com != nil {
+			t.com.ackReceived(n, oldest, last)
+		}
+	}
+}
+
+// FlushDue makes every busy task hand over its open frames soon. Called every few
+// milliseconds.
+func (g *Generation) FlushDue() {
+	for _, t := range g.tasks {
+		if !t.flush.Load() {
+			t.flush.Store(true)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package task
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// spout runs a spout task.
+type spout struct {
+	*task
+	user      txn.Spout
+	positions map[txn.PartitionID][]byte // as restored
+	owned     map[txn.PartitionID]bool
+
+	closed   tuple.BatchID // the last batch that was closed
+	changed  bool          // something happened since
+	paused   bool
+	last     bool // the last barrier is out
+	finished bool
+
+	emitted uint64
+	pause   time.Duration // how long to idle
+	askAt   time.Duration // when to ask for partitions again
+}
+
+// Bounds of the pause after an idle NextTuple, and of asking for new partitions.
+const (
+	idleMin       = time.Millisecond
+	idleMax       = 100 * time.Millisecond
+	partitionsAsk = 10 * time.Second
+)
+
+func openSpout(t *task) (*spout, error) {
+	t.inst = t.env.Factory(t.comp.ID)
+	s := &spout{
+		task:      t,
+		user:      t.inst.(txn.Spout),
+		positions: map[txn.PartitionID][]byte{},
+		owned:     map[txn.PartitionID]bool{},
+		closed:    t.restore.Batch,
+		pause:     idleMin,
+	}
+	if err := t.callOpen(); err != nil {
+		return nil, err
+	}
+	for _, snap := range t.snapshots() {
+		for _, p := range snap.Positions {
+			if txn.PartitionTask(p.Partition, t.comp.Tasks) == t.Index {
+				s.positions[p.Partition] = p.Data
+			}
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(s.positions)) {
+		s.owned[p] = true
+		if err := s.user.Seek(p, s.positions[p]); err != nil {
+			return nil, fmt.Errorf("seek partition %q: %w", p, err)
+		}
+	}
+	return s, s.askPartitions()
+}
+
+// askPartitions takes over the partitions that are new.
+func (s *spout) askPartitions() error {
+	s.askAt = s.env.Now() + partitionsAsk
+	ids, err := s.user.Partitions(s.gen.ctx)
+	if err != nil {
+		return fmt.Errorf("list partitions: %w", err)
+	}
+	for _, p := range ids {
+		if s.owned[p] || txn.PartitionTask(p, s.comp.Tasks) != s.Index {
+			continue
+		}
+		s.owned[p] = true
+		if err := s.user.Seek(p, nil); err != nil {
+			return fmt.Errorf("seek partition %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func (s *spout) loop() error {
+	for !s.gen.over() {
+		if s.mail.Pending() {
+			for _, c := range s.mail.Take() {
+				if err := s.control(c); err != nil {
+					return err
+				}
+			}
+		}
+		if s.flush.Load() {
+			s.flush.Store(false)
+			s.flushOut()
+		}
+		if s.paused || s.finished || s.last {
+			s.sleep(nil)
+			continue
+		}
+		if err := s.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *spout) next() error {
+	status, err := s.user.NextTuple(s.out)
+	if err != nil {
+		return fmt.Errorf("next tuple: %w", err)
+	}
+	if status == txn.Emitted || s.out.Emitted() != s.emitted {
+		s.emitted = s.out.Emitted()
+		s.pause = idleMin
+		if !s.changed {
+			s.changed = true
+			s.env.Post(checkpoint.InputChanged{Generation: s.gen.Number, Task: checkpoint.TaskID(s.ID), After: s.closed})
+		}
+	}
+	switch status {
+	case txn.Emitted:
+	case txn.Idle:
+		timer := time.NewTimer(s.pause)
+		s.sleep(timer.C)
+		timer.Stop()
+		s.pause = min(2*s.pause, idleMax)
+		if s.env.Now() >= s.askAt {
+			return s.askPartitions()
+		}
+	case txn.Finished:
+		s.finished = true
+		s.flushOut()
+		s.env.Post(checkpoint.SpoutFinished{Generation: s.gen.Number, Task: checkpoint.TaskID(s.ID)})
+	default:
+		return fmt.Errorf("next tuple returned status %d: it must be Emitted, Idle or Finished", status)
+	}
+	return nil
+}
+
+// sleep flushes and waits for control, for Wake, or for the timer.
+func (s *spout) sleep(timer <-chan time.Time) {
+	s.flushOut()
+	s.bell.Arm()
+	defer s.bell.Disarm()
+	if s.mail.Pending() {
+		return
+	}
+	select {
+	case <-s.bell.C():
+	case <-s.mail.Signal():
+	case <-timer:
+	case <-s.gen.ctx.Done():
+	}
+}
+
+func (s *spout) flushOut() {
+	s.out.Flush()
+	s.Emitted.Store(s.out.Emitted())
+}
+
+// control does what the topology master says.
+func (s *spout) control(c Control) error {
+	if c.Resume {
+		s.paused = false
+	}
+	if c.Kind == tuple.MarkNone {
+		return nil
+	}
+	if s.last {
+		return errBarrierAfterEnd
+	}
+	s.env.Hook("finish.before")
+	moved, err := s.user.FinishBatch(c.Batch)
+	if err != nil {
+		return fmt.Errorf("finish batch %d: %w", c.Batch, err)
+	}
+	s.out.Mark(tuple.Mark{Kind: c.Kind, Batch: c.Batch})
+	s.Emitted.Store(s.out.Emitted())
+	s.env.Hook("finish.after")
+	s.closed, s.changed, s.paused = c.Batch, false, c.Pause
+	if s.com != nil {
+		s.com.batchFinished(c.Batch, spoutState{moved: moved, finished: s.finished})
+	}
+	if !s.env.Barriers {
+		s.last = true
+		s.env.Post(checkpoint.AckConfirmed{Generation: s.gen.Number, Task: checkpoint.TaskID(s.ID), Last: true})
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/app"
+	"github.com/isobar-io/isobar/internal/atomicfile"
+	"github.com/isobar-io/isobar/internal/kjv"
+	"github.com/isobar-io/isobar/spout/file"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// newLines returns a spout over the files that globs match, or over the bundled text
+// if there are none.
+func newLines(globs []string, data string) txn.Spout {
+	if len(globs) > 0 {
+		return file.NewSpout(globs)
+	}
+	path := filepath.Join(data, "kjv.txt")
+	return &bundled{file.NewSpout([]string{path}), path}
+}
+
+// bundled is a spout over a file that it first writes, if it is not there yet. The
+// text is in the public domain.
+type bundled struct {
+	*file.Spout
+	path string
+}
+
+func (b *bundled) Open(ctx *txn.Context) error {
+	_, err := os.Stat(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = atomicfile.Write(b.path, func(w io.Writer) error {
+			_, err := io.WriteString(w, kjv.Text)
+			return err
+		})
+	}
+	return errors.Join(err, b.Spout.Open(ctx))
+}
+
+// progress shows how far a run is.
+func progress(p engine.Progress) string {
+	lines, words := p.Components[0].Emitted, p.Components[2].Executed
+	return fmt.Sprintf("%s lines, %s words, %s words/s%s", app.Count(lines), app.Count(words),
+		app.Count(uint64(float64(words)/p.Elapsed.Seconds())), app.Checkpoints(p))
+}
+
+// wordCount is a line of the output.
+type wordCount struct {
+	word  string
+	count int
+}
+
+// report prints the most frequent words after all input was counted.
+func report(r engine.Result, output string) {
+	if r.Outcome != checkpoint.Completed {
+		return
+	}
+	if r.Committed == 0 {
+		fmt.Println("All input was counted before; there is nothing new.")
+	}
+	counts, err := readCounts(output)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wordcount: reading the counts:", err)
+		return
+	}
+	slices.SortStableFunc(counts, func(a, b wordCount) int { return cmp.Compare(b.count, a.count) })
+	total := 0
+	for _, c := range counts {
+		total += c.count
+	}
+	fmt.Printf("%d different words, %d in all; the most frequent:\n", len(counts), total)
+	for _, c := range counts[:min(10, len(counts))] {
+		fmt.Printf("%9d  %s\n", c.count, c.word)
+	}
+	fmt.Println("All counts are in", output)
+}
+
+func readCounts(path string) ([]wordCount, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var counts []wordCount
+	r := bufio.NewReader(f)
+	for {
+		line, err := r.ReadString('\n')
+		if errors.Is(err, io.EOF) && line == "" {
+			return counts, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		word, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, wordCount{word, n})
+	}
+}

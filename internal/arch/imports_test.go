@@ -1,0 +1,128 @@
+package arch
+
+import (
+	"strings"
+)
+
+// layer says what the packages in a folder and below it may import of the module.
+// The longest folder that fits decides.
+type layer struct {
+	dir   string
+	below []string // folders, each with all below it
+	exact []string // folders alone
+}
+
+var layers = []layer{
+	{dir: "tuple"},
+	{dir: "txn", below: []string{"tuple"}, exact: []string{"txn"}},
+	{dir: "barrier", below: []string{"tuple"}, exact: []string{"txn"}},
+	{dir: "checkpoint", below: []string{"tuple"}, exact: []string{"txn", "barrier"}},
+	// Adapters see the package whose interface they fill, and nothing of each other.
+	{dir: "checkpoint/checkpointtest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/filestore", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/memstore", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/pebblestate", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "spout", below: []string{"tuple", "spout", "internal/atomicfile"}, exact: []string{"txn"}},
+	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile"}, exact: []string{"txn"}},
+	{dir: "engine/config"},
+	{dir: "engine/plan", below: []string{"tuple"}, exact: []string{"txn", "engine/config"}},
+	// A run without a data folder keeps its checkpoints in memory.
+	{dir: "engine", below: []string{"tuple", "barrier", "txn", "engine"}, exact: []string{"checkpoint", "checkpoint/memstore"}},
+	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},
+	{dir: "compat", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat"}},
+	{dir: "internal/cli", below: []string{"tuple", "txn", "checkpoint", "engine", "compat"}},
+	{dir: "cmd", below: []string{"internal/cli"}},
+	{dir: "examples", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat", "internal/kjv", "internal/atomicfile"}},
+	{dir: "internal/arch"},
+	{dir: "internal/atomicfile"},
+	{dir: "internal/kjv"},
+	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}},
+	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
+	{dir: "internal/bench", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
+}
+
+func layerOf(dir string) (layer, bool) {
+	var best layer
+	found := false
+	for _, l := range layers {
+		if within(dir, l.dir) && (!found || len(l.dir) > len(best.dir)) {
+			best, found = l, true
+		}
+	}
+	return best, found
+}
+
+func (l layer) allows(dir string) bool {
+	for _, e := range l.exact {
+		if dir == e {
+			return true
+		}
+	}
+	return within(dir, l.below...)
+}
+
+// checkLayers: imports within the module point down. Tests may look anywhere.
+func checkLayers(s *source) []string {
+	if s.isTest() {
+		return nil
+	}
+	l, found := layerOf(s.dir)
+	if !found {
+		return []string{s.at(s.ast.Name, "folder %s is in no layer; give it one in internal/arch", s.dir)}
+	}
+	var problems []string
+	for p, spec := range s.imports() {
+		if !within(p, module) {
+			continue
+		}
+		dir := strings.TrimPrefix(strings.TrimPrefix(p, module), "/")
+		if !l.allows(dir) {
+			problems = append(problems, s.at(spec, "%s must not import %s", s.dir, dir))
+		}
+	}
+	return problems
+}
+
+// drivers names, for each package from outside the standard library, the folders
+// that may import it. Tests of the module may import those for tests as well.
+var drivers = map[string][]string{
+	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate"},
+	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
+	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},
+	"golang.org/x/sys":                 {"checkpoint/filestore", "spout/file"},
+	"golang.org/x/term":                {"cmd", "internal/cli", "engine/app"},
+	"gopkg.in/yaml.v3":                 {"engine/config"},
+}
+
+var forTests = []string{"github.com/cockroachdb/datadriven", "pgregory.net/rapid"}
+
+// checkDrivers: what comes from outside is imported only where it belongs.
+func checkDrivers(s *source) []string {
+	var problems []string
+	for p, spec := range s.imports() {
+		if isStandard(p) || within(p, module) || s.isTest() && within(p, forTests...) {
+			continue
+		}
+		known := false
+		for driver, dirs := range drivers {
+			if within(p, driver) {
+				known = true
+				if !within(s.dir, dirs...) {
+					problems = append(problems, s.at(spec, "%s must not import %s; only %s may",
+						s.dir, p, strings.Join(dirs, ", ")))
+				}
+			}
+		}
+		if !known {
+			problems = append(problems, s.at(spec, "%s imports %s, which has no place in internal/arch", s.dir, p))
+		}
+	}
+	return problems
+}
+
+// isStandard reports whether p is of the standard library: its first element is no
+// host name.
+func isStandard(p string) bool {
+	first, _, _ := strings.Cut(p, "/")
+	return !strings.Contains(first, ".")
+}

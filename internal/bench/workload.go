@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/isobar-io/isobar/internal/kjv"
+)
+
+// workload is a text to count, read again and again. Its letters are lower case, so
+// that a word is a substring of its line and costs no allocation.
+type workload struct {
+	name  string
+	lines []string
+}
+
+// sentences has 55 words, 44 of them distinct: a small table that stays in cache,
+// so that what is measured is the way there.
+const sentences = `the river ran past an old mill and into the sea
+a small boat departed the harbour before dawn with bread and salt
+every morning the baker lit his oven and whistled aloud
+when the rain came a dog and a cat slept under one green tree
+no wind blew over the old mountains today
+`
+
+func newWorkload(name string) (workload, error) {
+	var text string
+	switch name {
+	case "fastwordcount":
+		text = sentences
+	case "wordcount":
+		text = strings.ToLower(kjv.Text)
+	default:
+		return workload{}, fmt.Errorf("unknown workload %q: it is fastwordcount or wordcount", name)
+	}
+	return workload{name, strings.Split(strings.TrimSuffix(text, "\n"), "\n")}, nil
+}
+
+func isLetter(c byte) bool { return c-'a' < 26 }
+
+// nextWord returns where the first word of a line at or after a position begins and
+// ends; from is len(line) if there is none. Words are runs of letters.
+func nextWord(line string, at int) (from, to int) {
+	for at < len(line) && !isLetter(line[at]) {
+		at++
+	}
+	from = at
+	for at < len(line) && isLetter(line[at]) {
+		at++
+	}
+	return from, at
+}

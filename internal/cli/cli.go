@@ -1,0 +1,96 @@
+// Package cli holds the commands of the isobar program.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-io/isobar/engine"
+)
+
+// Exit codes of the program.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the command was understood and failed
+	exitUsage  = 2 // the command line is wrong
+)
+
+// columns is the width that text output keeps to.
+const columns = 100
+
+// Run runs the command that args say and returns the exit code of the process.
+func Run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	understood := false
+	root := newRoot()
+	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errOut, "isobar: %v\n", err)
+	if understood {
+		return exitFailed
+	}
+	fmt.Fprintf(errOut, "See %s --help.\n", cmd.CommandPath())
+	return exitUsage
+}
+
+func newRoot() *cobra.Command {
+	root := group("isobar", "An exactly-once stream engine for Go: look into checkpoints and configuration.")
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	checkpoints := group("checkpoint", "Look into the checkpoints of topologies, running or not.")
+	checkpoints.AddCommand(newList(), newShow())
+	root.AddCommand(checkpoints, newConfig(), newVersion())
+	return root
+}
+
+// group returns a command that only has commands below it.
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "isobar %s%s (%s, %s/%s)\n",
+				engine.Version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// revision returns the commit that the program was built from, if it is known.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "+" + s.Value[:12]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,301 @@
+package sim
+
+import (
+	"maps"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// checker watches everything that becomes visible and compares it with the
+// sequential model. It knows the truth: what is in the store and in the target.
+type checker struct {
+	w        *world
+	versions map[checkpoint.Version]bool
+	batch    map[*region]batchID // the committed batch
+	txns     map[txnID]bool      // transactions that committed checkpoints have named
+	byTask   map[taskID][]txnID  // the same, in the order in which they were committed
+}
+
+func newChecker(w *world) *checker {
+	return &checker{w: w, versions: map[checkpoint.Version]bool{}, batch: map[*region]batchID{},
+		txns: map[txnID]bool{}, byTask: map[taskID][]txnID{}}
+}
+
+// headSwapped checks a new head against the one before: generations only go up, a
+// fenced generation does not commit, batches are in order, versions never repeat.
+func (c *checker) headSwapped(old, h *checkpoint.Head, v checkpoint.Version) {
+	if c.versions[v] && c.w.is(HeadCompare) {
+		c.w.violate("the head by %s has the bytes of an earlier one", h.Writer)
+	}
+	c.versions[v] = true
+	for _, r := range c.w.shape.regions {
+		var was checkpoint.RegionHead
+		if old != nil {
+			was = old.Regions[r.name]
+			if h.Generation < old.Generation {
+				c.w.violate("the topology's generation goes back from %d to %d", old.Generation, h.Generation)
+			}
+		}
+		c.regionSwapped(r, was, h.Regions[r.name])
+	}
+}
+
+func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
+	if is.Generation < was.Generation {
+		c.w.violate("%s: the generation goes back from %d to %d", r.name, was.Generation, is.Generation)
+	}
+	before, now := was.Current(), is.Current()
+	switch {
+	case before == nil && now == nil:
+		return
+	case now == nil:
+		c.w.violate("%s: checkpoint %s is gone", r.name, before)
+		return
+	case before != nil && *before == *now:
+		return
+	case now.Generation < was.Generation:
+		c.w.violate("%s: generation %d commits batch %d after it was fenced by %d", r.name, now.Generation, now.Batch, was.Generation)
+	case before != nil && now.Batch <= before.Batch:
+		c.w.violate("%s: batch %d is committed after batch %d", r.name, now.Batch, before.Batch)
+	}
+	for _, ref := range is.Retained {
+		c.durable(ref)
+	}
+	if c.w.violation == nil {
+		c.committed(r, *now)
+	}
+}
+
+// durable checks invariants I6 and I8: what a retained checkpoint names is there.
+func (c *checker) durable(ref checkpoint.Ref) {
+	o, ok := c.w.store.objects[ref.Manifest]
+	if !ok {
+		c.w.violate("checkpoint %s is retained, but its manifest is not in the store", ref)
+		return
+	}
+	for _, t := range o.value.(*checkpoint.Manifest).Tasks {
+		for _, f := range t.Files {
+			if _, ok := c.w.store.objects[f.Name]; !ok {
+				c.w.violate("checkpoint %s is retained, but object %s is not in the store", ref, f.Name)
+			}
+		}
+	}
+}
+
+// committed checks that a checkpoint is a consistent cut: its state and everything
+// prepared are what the model makes of the input up to its positions.
+func (c *checker) committed(r *region, ref checkpoint.Ref) {
+	c.batch[r] = ref.Batch
+	man := c.w.store.objects[ref.Manifest].value.(*checkpoint.Manifest)
+	if man.Batch != ref.Batch || man.Generation != ref.Generation || man.Ended != ref.Ended {
+		c.w.violate("%s: checkpoint %s has a manifest of %d.%d", r.name, ref, man.Generation, man.Batch)
+	}
+	expected := r.expect(func(p *partition) int { return position(man, r, p) })
+	for _, comp := range r.components {
+		if comp.kind == twoPhase {
+			c.collect(man, comp)
+		}
+		if !comp.reordered || man.Ended {
+			c.compare(man, comp, expected)
+		}
+	}
+}
+
+// position returns how far a checkpoint says that a partition is read.
+func position(man *checkpoint.Manifest, r *region, p *partition) int {
+	n := 0
+	for _, comp := range r.components {
+		for i := range comp.tasks {
+			if comp.kind == source {
+				n = max(n, positionOf(find(man, &slot{comp: comp, index: i}), p))
+			}
+		}
+	}
+	return n
+}
+
+// collect notes the transactions that a checkpoint names. All must be prepared.
+func (c *checker) collect(man *checkpoint.Manifest, comp *component) {
+	for i := range comp.tasks {
+		id := comp.first + taskID(i)
+		for _, h := range find(man, c.w.slots[id]).Handles {
+			txn, ok := txnOf(id, h)
+			if !ok || c.txns[txn] {
+				continue
+			}
+			c.txns[txn] = true
+			c.byTask[id] = append(c.byTask[id], txn)
+			if c.items(txn) == nil {
+				c.w.violate("batch %d commits transaction %s, which is not prepared", man.Batch, txn)
+			}
+		}
+	}
+}
+
+func (c *checker) items(id txnID) []item {
+	if items, ok := c.w.target.published[id]; ok {
+		return items
+	}
+	return c.w.target.prepared[id]
+}
+
+// compare checks the state of one component in a checkpoint.
+func (c *checker) compare(man *checkpoint.Manifest, comp *component, x expectation) {
+	switch comp.kind {
+	case tally:
+		var sum item
+		for i := range comp.tasks {
+			for _, it := range newestItems(find(man, &slot{comp: comp, index: i})) {
+				sum.key += it.key
+				sum.n += it.n
+			}
+		}
+		want := x.sums[comp]
+		if sum != want && (c.w.shape.exactlyOnce || sum.key < want.key || sum.n < want.n) {
+			c.w.violate("batch %d: %s holds %v, the model says %v", man.Batch, comp.name, sum, want)
+		}
+	case counter, digest, latest:
+		got, want := c.keyed(man, comp), x.counts[comp]
+		for k := range got {
+			if got[k] != want[k] && (c.w.shape.exactlyOnce || got[k] < want[k]) {
+				c.w.violate("batch %d: %s holds %v, the model says %v", man.Batch, comp.name, got, want)
+			}
+		}
+	case twoPhase:
+		got := map[item]int{}
+		for i := range comp.tasks {
+			for _, txn := range c.byTask[comp.first+taskID(i)] {
+				for _, it := range c.items(txn) {
+					got[it]++
+				}
+			}
+		}
+		c.compareEffects("batch", int(man.Batch), comp, got, x.effects[comp])
+	case source, relay, buffer:
+	}
+}
+
+func (c *checker) compareEffects(what string, n int, comp *component, got, want map[item]int) {
+	if maps.Equal(got, want) {
+		return
+	}
+	for _, it := range allItems(got, want) {
+		if g, w := got[it], want[it]; g < w || g > w && c.w.shape.exactlyOnce {
+			c.w.violate("%s %d: %s has tuple %v %d times, the model says %d", what, n, comp.name, it, g, w)
+			return
+		}
+	}
+}
+
+// keyed returns the keyed state of a component in a checkpoint.
+func (c *checker) keyed(man *checkpoint.Manifest, comp *component) [keys]int32 {
+	var all [keys]int32
+	for i := range comp.tasks {
+		part := c.keyedTask(man, comp, i)
+		for k := range all {
+			all[k] += part[k]
+		}
+	}
+	return all
+}
+
+func (c *checker) keyedTask(man *checkpoint.Manifest, comp *component, index int) [keys]int32 {
+	var values [keys]int32
+	for _, f := range find(man, &slot{comp: comp, index: index}).Files {
+		if o, ok := c.w.store.objects[f.Name]; ok {
+			values = o.value.(*stateFile).over(values)
+		}
+	}
+	return values
+}
+
+// acknowledges checks invariant I1 where a master says that a batch is committed.
+func (c *checker) acknowledges(r *region, a checkpoint.AckCommit) {
+	if a.Batch > c.batch[r] {
+		c.w.violate("%s: batch %d is acknowledged, but only batch %d is committed", r.name, a.Batch, c.batch[r])
+	}
+}
+
+// publishes checks invariant I1 where a transaction becomes visible.
+func (c *checker) publishes(id txnID) {
+	if !c.txns[id] {
+		c.w.violate("transaction %s is published, but no committed checkpoint names it", id)
+	}
+}
+
+// shows checks invariant I1 where a latest-value sink shows a batch.
+func (c *checker) shows(by taskID, n batchID) {
+	if r := c.w.slots[by].comp.region; n > c.batch[r] {
+		c.w.violate("task %d shows batch %d, but only batch %d is committed", by, n, c.batch[r])
+	}
+}
+
+// finished checks what must be visible when the region has ended in order.
+func (c *checker) finished(l *lead, outcome checkpoint.Outcome) {
+	if l.m != c.w.operator.current {
+		return // others may have gone on since it was fenced
+	}
+	c.visible(l.region, outcome == checkpoint.Completed)
+}
+
+// visible checks that everything committed is published, and if completed is set
+// that everything there was to read is committed.
+func (c *checker) visible(r *region, completed bool) {
+	var current *checkpoint.Ref
+	if h := c.w.store.head; h != nil {
+		current = h.Regions[r.name].Current()
+	}
+	if current == nil {
+		if completed {
+			c.w.violate("%s has completed without a checkpoint", r.name)
+		}
+		return
+	}
+	man := c.w.store.objects[current.Manifest].value.(*checkpoint.Manifest)
+	if completed && !man.Ended {
+		c.w.violate("%s has completed, but its checkpoint %s does not say so", r.name, current)
+	}
+	x := r.expect(func(p *partition) int {
+		n := position(man, r, p)
+		if completed && n != p.open {
+			c.w.violate("%s has completed, but has read only %d of %d items of %s", r.name, n, p.open, p.name)
+		}
+		return n
+	})
+	for _, comp := range r.components {
+		for i := range comp.tasks {
+			c.visibleTask(man, comp, i)
+		}
+		if comp.kind == twoPhase && (completed || !comp.reordered) {
+			c.compareEffects("published, task", int(comp.first), comp, c.published(comp), x.effects[comp])
+		}
+	}
+}
+
+// published returns what is visible of a two-phase sink.
+func (c *checker) published(comp *component) map[item]int {
+	got := map[item]int{}
+	for id, items := range c.w.target.published {
+		if c.w.slots[id.task].comp == comp {
+			for _, it := range items {
+				got[it]++
+			}
+		}
+	}
+	return got
+}
+
+func (c *checker) visibleTask(man *checkpoint.Manifest, comp *component, index int) {
+	id := comp.first + taskID(index)
+	for _, txn := range c.byTask[id] {
+		if _, ok := c.w.target.published[txn]; !ok {
+			c.w.violate("%s has ended, but transaction %s is committed and not published", comp.region.name, txn)
+		}
+	}
+	if comp.kind != latest {
+		return
+	}
+	if shown, want := c.w.target.shown[id].values, c.keyedTask(man, comp, index); shown != want {
+		c.w.violate("%s has ended, but task %d shows %v and not %v", comp.region.name, id, shown, want)
+	}
+}

@@ -1,0 +1,455 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// master is one topology master: the shell of a Mover and of a Coordinator for each
+// region.
+type master struct {
+	w       *world
+	name    string
+	alive   bool
+	mover   *checkpoint.Mover
+	regions []*lead
+}
+
+// lead is a region as one master leads it.
+type lead struct {
+	m      *master
+	region *region
+	core   *checkpoint.Coordinator
+	gen    generation // of the last Restore
+	alarms alarms
+	over   bool
+	err    error // of FailRegion
+}
+
+// begin reads the head and starts all regions.
+func (m *master) begin() {
+	m.w.store.readHead(func(h headRead, err error) {
+		if !m.alive {
+			return
+		}
+		if err != nil {
+			m.w.after(m.w.timing.StoreRetry, m.begin)
+			return
+		}
+		m.w.tracef("%s: begins with head %q", m.name, h.version)
+		m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
+			Topology: "sim", RunID: "run", Head: h.head, Version: h.version,
+			Writer: m.name, Retained: m.w.timing.Retained,
+		})
+		for _, r := range m.w.shape.regions {
+			m.regions = append(m.regions, &lead{m: m, region: r, core: checkpoint.NewCoordinator(m.config(r))})
+		}
+		for _, l := range m.regions {
+			l.step(checkpoint.Started{})
+		}
+	})
+}
+
+func (m *master) config(r *region) checkpoint.Config {
+	t := m.w.timing
+	return checkpoint.Config{
+		Region: r.name, Tasks: r.tasks, Interval: t.Interval, MaxPending: t.MaxPending,
+		SnapshotTimeout: t.SnapshotTimeout, AckRepeat: t.AckRepeat, RestartMin: t.RestartMin,
+		RestartMax: t.RestartMax, MaxRestarts: t.MaxRestarts, StoreRetry: t.StoreRetry,
+	}
+}
+
+// die ends the master; its tasks notice after a while, some of them late.
+func (m *master) die() {
+	if !m.alive {
+		return
+	}
+	m.alive = false
+	m.w.tracef("%s: dies", m.name)
+	for _, r := range m.w.shape.regions {
+		m.endTasks(r, func(*task) bool { return true })
+	}
+}
+
+// endTasks tells the tasks of this master to end, after which some are zombies.
+func (m *master) endTasks(r *region, which func(*task) bool) {
+	for _, spec := range r.tasks {
+		for _, t := range m.w.slots[spec.ID].tasks {
+			switch {
+			case t.m != m || t.cut || !which(t):
+			case m.w.strikes(m.w.faults.Zombie):
+				t.becomeZombie()
+			default:
+				m.w.after(m.w.hop(), t.end)
+			}
+		}
+	}
+}
+
+// receive takes what a task says.
+func (m *master) receive(r *region, ev checkpoint.Event) {
+	if m.alive && len(m.regions) > 0 {
+		m.regions[r.index].step(ev)
+	}
+}
+
+// later gives an event to the region's Coordinator after all that happens now.
+func (l *lead) later(ev checkpoint.Event) { l.m.w.after(0, func() { l.step(ev) }) }
+
+func (l *lead) step(ev checkpoint.Event) {
+	w := l.m.w
+	if !l.m.alive || l.over {
+		return
+	}
+	if !w.is(GenerationCheck) {
+		ev = regenerated(ev, l.gen)
+	}
+	if w.trace != nil {
+		w.tracef("%s/%s: %T%+v", l.m.name, l.region.name, ev, ev)
+	}
+	for _, a := range l.core.Step(w.now, ev) {
+		if w.trace != nil {
+			w.tracef("%s/%s:   → %T%+v", l.m.name, l.region.name, a, a)
+		}
+		l.do(a)
+	}
+}
+
+// regenerated returns what a task says as if its generation were g.
+func regenerated(ev checkpoint.Event, g generation) checkpoint.Event {
+	switch ev := ev.(type) {
+	case checkpoint.TaskReady:
+		ev.Generation = g
+		return ev
+	case checkpoint.InputChanged:
+		ev.Generation = g
+		return ev
+	case checkpoint.SnapshotReported:
+		ev.Generation = g
+		return ev
+	case checkpoint.SpoutFinished:
+		ev.Generation = g
+		return ev
+	case checkpoint.AckConfirmed:
+		ev.Generation = g
+		return ev
+	}
+	return ev
+}
+
+func (l *lead) do(a checkpoint.Action) {
+	m, w := l.m, l.m.w
+	switch a := a.(type) {
+	case checkpoint.StopTasks:
+		m.endTasks(l.region, func(t *task) bool { return t.gen == a.Generation })
+	case checkpoint.RaiseGeneration:
+		m.move(checkpoint.RaiseRequested{Region: l.region.name})
+	case checkpoint.Restore:
+		l.gen = a.Generation
+		l.restore(a)
+	case checkpoint.StartTasks:
+		l.toTasks(a.Generation, func(t *task) { t.start(a.Generation, a.Next) })
+	case checkpoint.InjectBarrier:
+		w.count("barrier")
+		l.inject(a)
+	case checkpoint.Resume:
+		l.toSpouts(a.Generation, func(t *task) { t.resume(a.Generation) })
+	case checkpoint.StoreManifest:
+		l.storeManifest(a)
+	case checkpoint.MoveHead:
+		m.move(checkpoint.AdvanceRequested{Region: l.region.name, Generation: a.Generation, Ref: a.Ref})
+	case checkpoint.AckCommit:
+		w.check.acknowledges(l.region, a)
+		l.acknowledge(a)
+	case checkpoint.GiveUp:
+		w.count("batch given up")
+	case checkpoint.Finish:
+		l.finished(a.Outcome)
+		l.end(nil)
+	case checkpoint.FailRegion:
+		l.end(a.Err)
+	case checkpoint.Note:
+	case checkpoint.WakeAt:
+		l.alarms.set(w, a.At, func() { l.step(checkpoint.TimePassed{}) })
+	}
+}
+
+func (l *lead) finished(outcome checkpoint.Outcome) {
+	w := l.m.w
+	switch {
+	case outcome == checkpoint.Stopped:
+		w.count("stopped")
+	case w.operator.at > 0:
+		w.count("finished again")
+	default:
+		w.count("finished")
+	}
+	w.check.finished(l, outcome)
+}
+
+// end takes the region as over; the master is over when all its regions are.
+func (l *lead) end(err error) {
+	l.over, l.err = true, err
+	l.m.endTasks(l.region, func(*task) bool { return true })
+	var errs []error
+	for _, r := range l.m.regions {
+		if !r.over {
+			return
+		}
+		errs = append(errs, r.err)
+	}
+	l.m.w.operator.over(l.m, errors.Join(errs...))
+}
+
+// send brings a message to a task of a generation, in order unless it is lossy. It
+// may also come to the incarnation there is then.
+func (l *lead) send(id taskID, g generation, lossy bool, do func(*task)) {
+	w := l.m.w
+	if lossy && w.strikes(w.faults.Loss) {
+		return
+	}
+	s := w.slots[id]
+	at := w.now + w.hop()
+	if t := s.of(g); t != nil && t.m == l.m && !t.cut {
+		if !lossy {
+			at = max(at, t.downAt)
+			t.downAt = at
+		}
+		w.at(at, func() {
+			if t.state != ended && !t.cut {
+				do(t)
+			}
+		})
+	}
+	w.at(at, func() {
+		if t := s.current(); t != nil && t.gen != g && w.strikes(w.faults.Stray) {
+			do(t)
+		}
+	})
+}
+
+func (l *lead) toTasks(g generation, do func(*task)) {
+	for _, t := range l.region.tasks {
+		l.send(t.ID, g, false, do)
+	}
+}
+
+func (l *lead) toSpouts(g generation, do func(*task)) {
+	for _, t := range l.region.tasks {
+		if t.Spout {
+			l.send(t.ID, g, false, do)
+		}
+	}
+}
+
+// inject sends a barrier to the spouts. It may be lost and may come twice.
+func (l *lead) inject(a checkpoint.InjectBarrier) {
+	w := l.m.w
+	for _, t := range l.region.tasks {
+		if !t.Spout || w.strikes(w.faults.Loss/10) {
+			continue
+		}
+		l.send(t.ID, a.Generation, false, func(t *task) { t.inject(a) })
+		if w.strikes(w.faults.Double) {
+			l.send(t.ID, a.Generation, false, func(t *task) { t.inject(a) })
+		}
+	}
+}
+
+func (l *lead) acknowledge(a checkpoint.AckCommit) {
+	w := l.m.w
+	for _, id := range a.Tasks {
+		deliver := func(t *task) {
+			if t.committer != nil {
+				t.committer.acknowledge(a)
+			}
+		}
+		l.send(id, a.Generation, true, deliver)
+		if w.strikes(w.faults.Double) {
+			l.send(id, a.Generation, true, deliver)
+		}
+	}
+}
+
+func (l *lead) storeManifest(a checkpoint.StoreManifest) {
+	w := l.m.w
+	man := &checkpoint.Manifest{
+		Topology: "sim", RunID: "run", Region: l.region.name, Generation: a.Generation,
+		Batch: a.Batch, Ended: a.Ended, UnixMilli: w.now.Milliseconds(), Tasks: a.Tasks,
+	}
+	ref := checkpoint.Ref{
+		Generation: a.Generation, Batch: a.Batch, Size: 1, UnixMilli: man.UnixMilli,
+		Manifest: checkpoint.ManifestName(a.Generation, a.Batch, l.region.name, w.unique()),
+	}
+	if !w.is(AckOrder) {
+		early := checkpoint.AckCommit{Generation: a.Generation, Batch: a.Batch}
+		for _, t := range l.region.tasks {
+			early.Tasks = append(early.Tasks, t.ID)
+		}
+		l.acknowledge(early)
+	}
+	w.store.put(ref.Manifest, man, func(err error) {
+		if err != nil {
+			l.step(checkpoint.ManifestFailed{Generation: a.Generation, Batch: a.Batch, Err: err})
+			return
+		}
+		l.step(checkpoint.ManifestStored{Generation: a.Generation, Ref: ref})
+	})
+}
+
+// restore reads the manifest and makes new tasks from it.
+func (l *lead) restore(a checkpoint.Restore) {
+	w := l.m.w
+	if !l.m.alive || l.over || l.gen != a.Generation {
+		return
+	}
+	if a.From == nil {
+		l.restoreTasks(a, nil)
+		return
+	}
+	w.store.get(a.From.Manifest, func(v any, err error) {
+		switch {
+		case errors.Is(err, checkpoint.ErrNotFound):
+			w.missing(l, a.Generation, err)
+		case err != nil:
+			w.after(w.timing.StoreRetry, func() { l.restore(a) })
+		default:
+			l.restoreTasks(a, v.(*checkpoint.Manifest))
+		}
+	})
+}
+
+func (l *lead) restoreTasks(a checkpoint.Restore, man *checkpoint.Manifest) {
+	if man != nil {
+		l.m.w.count("restored")
+	}
+	for _, spec := range l.region.tasks {
+		s := l.m.w.slots[spec.ID]
+		var snap *checkpoint.TaskSnapshot
+		if man != nil && spec.Reports {
+			if snap = find(man, s); snap == nil {
+				l.m.w.violate("manifest %s has nothing of %s[%d]", a.From.Manifest, s.comp.name, s.index)
+				return
+			}
+		}
+		l.m.w.after(l.m.w.hop(), func() { l.replace(s, a, snap) })
+	}
+}
+
+// replace makes the incarnation of a slot for a new generation: after the older
+// ones have ended (invariant I9), except those that nobody can reach.
+func (l *lead) replace(s *slot, a checkpoint.Restore, snap *checkpoint.TaskSnapshot) {
+	w := l.m.w
+	refuse := func() {
+		w.count("restore refused")
+		w.after(w.hop(), func() {
+			l.step(checkpoint.TaskFailed{Generation: a.Generation, Task: s.id, Err: errors.New("a newer generation is there")})
+		})
+	}
+	if a.Generation <= s.newest {
+		refuse()
+		return
+	}
+	s.newest = a.Generation
+	var wait time.Duration
+	for _, t := range s.tasks {
+		if t.m != l.m && !t.cut { // its own master sees the connection go
+			t.sayFailed(errors.New("replaced by another master"))
+		}
+		switch {
+		case t.cut:
+		case w.strikes(w.faults.Zombie):
+			t.becomeZombie()
+		default:
+			d := w.hop()
+			w.after(d, t.end)
+			wait = max(wait, d)
+		}
+	}
+	w.after(wait, func() {
+		if s.newest != a.Generation {
+			refuse()
+			return
+		}
+		newTask(l.m, s, a.Generation).restore(a.From, snap)
+	})
+}
+
+// missing handles an object that is not there: the generation that the head names
+// must find everything.
+func (w *world) missing(l *lead, g generation, err error) {
+	if h := w.store.head; h != nil && h.Regions[l.region.name].Generation == g {
+		w.violate("restore generation %d of %s: %v", g, l.region.name, err)
+		return
+	}
+	l.step(checkpoint.RestoreFailed{Generation: g, Err: err})
+}
+
+// move gives an event to the Mover.
+func (m *master) move(ev checkpoint.MoverEvent) {
+	if !m.alive {
+		return
+	}
+	w := m.w
+	if w.trace != nil {
+		w.tracef("%s/head: %T", m.name, ev)
+	}
+	for _, a := range m.mover.Step(ev) {
+		if w.trace != nil {
+			w.tracef("%s/head:   → %T", m.name, a)
+		}
+		m.do(a)
+	}
+}
+
+func (m *master) do(a checkpoint.MoverAction) {
+	w := m.w
+	switch a := a.(type) {
+	case checkpoint.Swap:
+		w.store.swapHead(a.Old, a.Head, func(v checkpoint.Version, err error) {
+			switch {
+			case err == nil:
+				m.move(checkpoint.SwapSucceeded{Version: v})
+			case errors.Is(err, checkpoint.ErrHeadMoved):
+				m.move(checkpoint.SwapRefused{})
+			default:
+				m.move(checkpoint.SwapUnknown{Err: err})
+			}
+		})
+	case checkpoint.Reread:
+		w.after(w.timing.StoreRetry, func() {
+			w.store.readHead(func(h headRead, err error) {
+				if err != nil {
+					m.move(checkpoint.RereadFailed{Err: err})
+					return
+				}
+				m.move(checkpoint.HeadReread{Head: h.head, Version: h.version})
+			})
+		})
+	case checkpoint.Raised:
+		m.lead(a.Region).later(checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
+	case checkpoint.Advanced:
+		w.count("commit")
+		m.lead(a.Region).later(checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
+		m.drop(a.Dropped)
+	case checkpoint.SwapFailed:
+		m.lead(a.Region).later(checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})
+	case checkpoint.Lost:
+		w.count("fenced master")
+		for _, l := range m.regions {
+			l.later(checkpoint.Fenced{Err: a.Err})
+		}
+	}
+}
+
+func (m *master) lead(region string) *lead {
+	for _, l := range m.regions {
+		if l.region.name == region {
+			return l
+		}
+	}
+	panic(fmt.Sprintf("no region %q", region))
+}

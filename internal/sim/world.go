@@ -1,0 +1,262 @@
+// Package sim runs whole topologies in simulated time: the real cores of Isobar
+// (aligner, participant, coordinator, mover) joined by a simulated shell that does
+// to them whatever an unlucky cluster could do. One seed is one schedule; the same
+// seed always gives the same schedule. Every run is checked against a sequential
+// model of its input.
+//
+// Everything is single-threaded and happens in events ordered by simulated time.
+package sim
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/txn"
+)
+
+type (
+	batchID    = txn.BatchID
+	generation = txn.Generation
+	taskID     = checkpoint.TaskID
+)
+
+// Rule is a rule of the engine that a run can do without, to show that the checks
+// notice. Rules combine as bits.
+type Rule uint
+
+// The rules that can be switched off.
+const (
+	// Alignment: a task with a barrier on one input does not read on there until
+	// the barrier is in on all.
+	Alignment Rule = 1 << iota
+	// GenerationCheck: what carries an older generation is void.
+	GenerationCheck
+	// HeadCompare: the head moves only if it is still the version expected.
+	HeadCompare
+	// AckOrder: a batch is acknowledged only after the head has moved.
+	AckOrder
+	// RestoredHandles: what the restored handles name is published.
+	RestoredHandles
+	// HandleLists: a report lists every transaction not yet confirmed.
+	HandleLists
+)
+
+// Options say what to run.
+type Options struct {
+	Seed  uint64
+	Off   Rule      // rules to do without
+	Trace io.Writer // a line for everything that happens; nil for none
+}
+
+// Result tells how a run went.
+type Result struct {
+	Events    int           // simulated events
+	Simulated time.Duration // when it ended
+	Counts    map[string]int
+	// Violation is what went wrong, nil if everything held.
+	Violation error
+}
+
+// Run simulates one seed until all its sessions have ended in order and nothing is
+// left to happen, or until something is violated.
+func Run(o Options) Result {
+	w := newWorld(o)
+	w.operator.begin()
+	for w.violation == nil && w.step() {
+	}
+	if !w.done {
+		w.violate("nothing is left to happen, but the run has not ended\n%s", w.state())
+	}
+	for _, r := range w.shape.regions {
+		if w.violation == nil {
+			w.check.visible(r, true)
+		}
+	}
+	return Result{Events: w.events, Simulated: w.now, Counts: w.counts, Violation: w.violation}
+}
+
+// world is everything there is in one run.
+type world struct {
+	off    Rule
+	rng    *rand.Rand
+	trace  io.Writer
+	now    time.Duration
+	queue  eventQueue
+	events int
+	done   bool
+	counts map[string]int
+
+	shape    *shape
+	timing   timing
+	faults   faults
+	store    *store
+	target   *target
+	check    *checker
+	slots    []*slot // by task id
+	operator *operator
+
+	violation error
+}
+
+// eventsMax bounds a run; the longest honest ones need about a quarter of it.
+const eventsMax = 200_000
+
+func newWorld(o Options) *world {
+	w := &world{
+		off:    o.Off,
+		rng:    rand.New(rand.NewPCG(o.Seed, 0x150ba4)),
+		trace:  o.Trace,
+		counts: map[string]int{},
+	}
+	w.shape = drawShape(w.rng)
+	w.timing = drawTiming(w.rng)
+	w.faults = drawFaults(w.rng)
+	w.store = newStore(w)
+	w.target = newTarget(w)
+	w.check = newChecker(w)
+	for _, c := range w.shape.components {
+		for i := range c.tasks {
+			w.slots = append(w.slots, &slot{comp: c, index: i, id: c.first + taskID(i)})
+		}
+	}
+	w.operator = newOperator(w)
+	w.tracef("topology %s", w.shape)
+	w.tracef("timing %+v", w.timing)
+	w.tracef("faults %+v", w.faults)
+	w.scheduleFaults()
+	return w
+}
+
+// is reports whether a rule is in force.
+func (w *world) is(r Rule) bool { return w.off&r == 0 }
+
+// step lets the next event happen. It returns false if there is none.
+func (w *world) step() bool {
+	if w.events++; w.events > eventsMax {
+		w.violate("no end after %d events\n%s", eventsMax, w.state())
+		return true
+	}
+	ev, ok := w.queue.pop()
+	if !ok {
+		return false
+	}
+	w.now = ev.at
+	ev.do()
+	return true
+}
+
+// after lets do happen d from now.
+func (w *world) after(d time.Duration, do func()) { w.queue.push(w.now+d, do) }
+
+// at lets do happen at a moment, or now if that is past.
+func (w *world) at(at time.Duration, do func()) { w.queue.push(max(at, w.now), do) }
+
+func (w *world) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
+
+// between draws a duration from [from, to).
+func (w *world) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(w.rng.Int64N(int64(to-from)))
+}
+
+// around draws a duration of a mean, long ones being rare.
+func (w *world) around(mean time.Duration) time.Duration {
+	return time.Duration(w.rng.ExpFloat64() * float64(mean))
+}
+
+func (w *world) tracef(format string, args ...any) {
+	if w.trace != nil {
+		fmt.Fprintf(w.trace, "%10.3f  ", w.now.Seconds())
+		fmt.Fprintf(w.trace, format+"\n", args...)
+	}
+}
+
+// count counts something worth knowing about a run.
+func (w *world) count(what string) { w.counts[what]++ }
+
+// violate ends the run.
+func (w *world) violate(format string, args ...any) {
+	if w.violation == nil {
+		w.violation = fmt.Errorf(format, args...)
+		w.tracef("VIOLATION %v", w.violation)
+	}
+}
+
+// alarms lets a core be woken at the moments it asks for, each once.
+type alarms struct{ pending []time.Duration }
+
+func (a *alarms) set(w *world, at time.Duration, wake func()) {
+	for _, p := range a.pending {
+		if p == at {
+			return
+		}
+	}
+	a.pending = append(a.pending, at)
+	w.at(at, func() {
+		for i, p := range a.pending {
+			if p == at {
+				a.pending = append(a.pending[:i], a.pending[i+1:]...)
+				break
+			}
+		}
+		wake()
+	})
+}
+
+// eventQueue is a binary heap by time; what comes at the same time happens in the
+// order in which it was scheduled.
+type eventQueue struct {
+	heap []scheduled
+	seq  uint64
+}
+
+type scheduled struct {
+	at  time.Duration
+	seq uint64
+	do  func()
+}
+
+func (s scheduled) before(o scheduled) bool {
+	return s.at < o.at || s.at == o.at && s.seq < o.seq
+}
+
+func (q *eventQueue) push(at time.Duration, do func()) {
+	q.seq++
+	q.heap = append(q.heap, scheduled{at, q.seq, do})
+	for i := len(q.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !q.heap[i].before(q.heap[parent]) {
+			break
+		}
+		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
+		i = parent
+	}
+}
+
+func (q *eventQueue) pop() (scheduled, bool) {
+	n := len(q.heap)
+	if n == 0 {
+		return scheduled{}, false
+	}
+	first, last := q.heap[0], q.heap[n-1]
+	q.heap[n-1] = scheduled{}
+	q.heap = q.heap[:n-1]
+	if n--; n > 0 {
+		q.heap[0] = last
+	}
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < n; c++ {
+			if q.heap[c].before(q.heap[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			return first, true
+		}
+		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
+		i = least
+	}
+}

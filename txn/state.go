@@ -1,0 +1,264 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/isobar-io/isobar/tuple"
+)
+
+// State is the keyed state of one task: a set of named states, each a table in
+// memory over what is in the task's store. All operations are about the current
+// key, which the engine sets before each Execute.
+//
+// It belongs to the task's goroutine.
+type State struct {
+	cfg    StateConfig
+	tables []stateTable
+	names  []string // of the tables
+	metas  []StateMeta
+	errs   []error
+	sealed bool
+
+	// The current key: its hash, and its encoding split into tag and payload, so that
+	// a single text needs no copy.
+	hash    uint64
+	tag     byte
+	payload string
+	scratch []byte
+}
+
+// StateConfig is what the engine tells a State.
+type StateConfig struct {
+	Component string
+	Groups    int // key groups of the topology
+	From, To  int // the task owns key groups [From, To)
+	// Known are the states of the restored checkpoint.
+	Known   []StateMeta
+	Backend Backend
+	// CacheBytes bounds the clean entries kept in memory.
+	CacheBytes int64
+}
+
+// ErrForeignKey is wrapped by errors about keys that belong to another task.
+var ErrForeignKey = errors.New("the key belongs to another task")
+
+// NewState returns a State without any table. The engine and tests use it.
+func NewState(c StateConfig) *State {
+	return &State{cfg: c, metas: append([]StateMeta(nil), c.Known...)}
+}
+
+// stateTable is a table of any value type.
+type stateTable interface {
+	changes() int
+	changedKey(i int) (hash uint64, tag byte, payload string)
+	cut(dst []Record, arena []byte, batch BatchID) ([]Record, []byte, error)
+	bytes() int64
+	evict(applied BatchID, budget int64)
+	collect(dst []Record) ([]Record, error)
+}
+
+// register adds a table and returns the id of its state.
+func (s *State) register(meta StateMeta, t stateTable) uint16 {
+	if s.sealed {
+		panic(fmt.Sprintf("component %q registers state %q after Open: register all states in Open", s.cfg.Component, meta.Name))
+	}
+	s.tables = append(s.tables, t)
+	s.names = append(s.names, meta.Name)
+	next := uint16(1)
+	for i := range s.metas {
+		m := &s.metas[i]
+		if m.Name != meta.Name {
+			next = max(next, m.ID+1)
+			continue
+		}
+		switch {
+		case i >= len(s.cfg.Known):
+			s.errs = append(s.errs, fmt.Errorf("state %q is registered twice", meta.Name))
+		case m.Kind != meta.Kind || m.Codec != meta.Codec:
+			s.errs = append(s.errs, fmt.Errorf("state %q is registered as %s of %s, but the checkpoint holds it as %s of %s",
+				meta.Name, meta.Kind, meta.Codec, m.Kind, m.Codec))
+		case m.Version > meta.Version:
+			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d",
+				meta.Name, m.Version, m.Codec, meta.Version))
+		}
+		m.Version = meta.Version
+		return m.ID
+	}
+	meta.ID = next
+	s.metas = append(s.metas, meta)
+	return next
+}
+
+// Seal ends registration and returns what was wrong with it. The engine calls it
+// after Open.
+func (s *State) Seal() error {
+	s.sealed = true
+	if err := errors.Join(s.errs...); err != nil {
+		return fmt.Errorf("component %q: %w", s.cfg.Component, err)
+	}
+	return nil
+}
+
+// Metas describes the states, in order of their ids.
+func (s *State) Metas() []StateMeta { return append([]StateMeta(nil), s.metas...) }
+
+// SetKey makes vals the current key.
+func (s *State) SetKey(vals ...tuple.Value) error {
+	h, ok := tuple.HashKey(vals)
+	if !ok {
+		return fmt.Errorf("component %q: set key %v: %w", s.cfg.Component, vals, tuple.ErrKeyKind)
+	}
+	return s.Select(vals, h)
+}
+
+// Select makes vals, whose hash is given, the current key. The key refers to vals
+// until the next Select. The engine calls it before each Execute.
+func (s *State) Select(vals []tuple.Value, hash uint64) error {
+	s.hash = hash
+	if len(vals) == 1 {
+		if text, ok := vals[0].Text(); ok {
+			s.tag, s.payload = tuple.TagText, text
+			return s.owned()
+		}
+	}
+	enc, err := tuple.AppendKey(s.scratch[:0], vals...)
+	if err != nil {
+		return fmt.Errorf("component %q: key %v: %w", s.cfg.Component, vals, err)
+	}
+	s.scratch = enc
+	if len(enc) == 0 { // a key of no fields: one key for everything
+		s.tag, s.payload = 0, ""
+		return s.owned()
+	}
+	s.tag, s.payload = enc[0], textOf(enc[1:])
+	return s.owned()
+}
+
+func (s *State) owned() error {
+	if g := tuple.KeyGroup(s.hash, s.cfg.Groups); g < s.cfg.From || g >= s.cfg.To {
+		return fmt.Errorf("component %q: key %s is in key group %d and this task owns %d to %d: %w: group its input by the same fields as its key",
+			s.cfg.Component, tuple.FormatKey(s.appendKey(nil)), g, s.cfg.From, s.cfg.To-1, ErrForeignKey)
+	}
+	return nil
+}
+
+// appendKey appends the encoding of the current key.
+func (s *State) appendKey(dst []byte) []byte { return appendTagged(dst, s.tag, s.payload) }
+
+func appendTagged(dst []byte, tag byte, payload string) []byte {
+	if tag == 0 {
+		return dst
+	}
+	return append(append(dst, tag), payload...)
+}
+
+// Changed returns the keys written since the last Cut.
+func (s *State) Changed() *Changed {
+	c := &Changed{state: s}
+	if len(s.tables) == 1 {
+		c.n = s.tables[0].changes()
+		return c
+	}
+	type key struct {
+		tag     byte
+		payload string
+	}
+	seen := map[key]bool{}
+	for _, t := range s.tables {
+		for i := range t.changes() {
+			h, tag, payload := t.changedKey(i)
+			if k := (key{tag, payload}); !seen[k] {
+				seen[k] = true
+				c.keys = append(c.keys, changedKey{h, tag, payload})
+			}
+		}
+	}
+	c.n = len(c.keys)
+	return c
+}
+
+type changedKey struct {
+	hash    uint64
+	tag     byte
+	payload string
+}
+
+// Changed iterates over the keys written in a batch, in no order.
+type Changed struct {
+	state *State
+	keys  []changedKey // nil: those of the only table
+	n, i  int
+	buf   [1]tuple.Value
+}
+
+// Len returns how many keys there are.
+func (c *Changed) Len() int { return c.n }
+
+// Next makes the next key the current one of the state; false at the end.
+func (c *Changed) Next() bool {
+	if c.i >= c.n {
+		return false
+	}
+	s := c.state
+	if c.keys != nil {
+		k := c.keys[c.i]
+		s.hash, s.tag, s.payload = k.hash, k.tag, k.payload
+	} else {
+		s.hash, s.tag, s.payload = s.tables[0].changedKey(c.i)
+	}
+	c.i++
+	return true
+}
+
+// Key returns the current key's values. Text comes as strings. The slice is valid
+// until the next call.
+func (c *Changed) Key() []tuple.Value {
+	s := c.state
+	if s.tag == tuple.TagText {
+		c.buf[0] = tuple.String(s.payload)
+		return c.buf[:]
+	}
+	vals, err := tuple.DecodeKey(s.appendKey(nil))
+	if err != nil {
+		panic("broken invariant: " + err.Error())
+	}
+	return vals
+}
+
+// Cut takes everything written since the last Cut as the changes of a batch. The
+// engine calls it on the task's goroutine, and Evict some time later.
+func (s *State) Cut(n BatchID) (*Cut, error) {
+	count := 0
+	for _, t := range s.tables {
+		count += t.changes()
+	}
+	c := &Cut{Batch: n, Records: make([]Record, 0, count)}
+	arena := make([]byte, 0, 32*count)
+	var err error
+	for _, t := range s.tables {
+		if c.Records, arena, err = t.cut(c.Records, arena, n); err != nil {
+			return nil, fmt.Errorf("component %q: snapshot of batch %d: %w", s.cfg.Component, n, err)
+		}
+	}
+	return c, nil
+}
+
+// Evict drops clean entries when the tables have outgrown their budget. applied is
+// the newest batch whose cut the backend holds.
+func (s *State) Evict(applied BatchID) {
+	var total int64
+	for _, t := range s.tables {
+		total += t.bytes()
+	}
+	if total <= s.cfg.CacheBytes {
+		return
+	}
+	for _, t := range s.tables {
+		t.evict(applied, t.bytes()*s.cfg.CacheBytes/total*3/4)
+	}
+}
+
+// Live returns a view of the state as it is now, for topologies without barriers
+// and for tests. It holds only what is in memory.
+func (s *State) Live() View { return liveView{s} }
