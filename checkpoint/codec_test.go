@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -288,6 +289,23 @@ func TestReadManifestVerifiesAgainstItsRef(t *testing.T) {
 		}
 		if _, err := ReadManifest(t.Context(), store, bad); !errors.Is(err, want) || !strings.Contains(err.Error(), bad.Manifest) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestDocumentedExamplesCanBeRead(t *testing.T) {
+	for _, c := range codecs() {
+		page, err := os.ReadFile("../docs/format/" + c.kind + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(page), "```text\n")
+		example, _, ok := strings.Cut(rest, "```\n")
+		if !ok {
+			t.Fatalf("the page on the %s has no example", c.kind)
+		}
+		if again, err := c.again([]byte(example)); err != nil || string(again) != example {
+			t.Errorf("the example of a %s came back as %s (%v)", c.kind, again, err)
 		}
 	}
 }

@@ -31,7 +31,8 @@ type world struct {
 	acked      BatchID
 	reported   map[BatchID]map[TaskID]bool
 	givenUp    map[BatchID]bool
-	storing    BatchID // a manifest or head move under way
+	confirmed  map[TaskID]bool // the last AckCommit
+	storing    BatchID         // a manifest or head move under way
 	over       bool
 }
 
@@ -82,7 +83,7 @@ func (w *world) check(a Action) {
 		if a.From != nil {
 			w.closed = a.From.Batch
 		}
-		w.reported, w.givenUp = map[BatchID]map[TaskID]bool{}, map[BatchID]bool{}
+		w.reported, w.givenUp, w.confirmed = map[BatchID]map[TaskID]bool{}, map[BatchID]bool{}, map[TaskID]bool{}
 		for _, task := range w.cfg.Tasks {
 			w.ok(taskName(task.ID), TaskReady{a.Generation, task.ID})
 		}
@@ -103,7 +104,13 @@ func (w *world) check(a Action) {
 		w.acked = a.Batch
 		for _, id := range a.Tasks {
 			w.answer(taskName(id), func() (Event, bool) {
-				return AckConfirmed{a.Generation, id, a.Batch, a.Last}, rapid.IntRange(0, 4).Draw(w.t, "ack lost") != 2
+				if rapid.IntRange(0, 4).Draw(w.t, "ack lost") == 2 {
+					return nil, false
+				}
+				if a.Last && a.Generation == w.generation {
+					w.confirmed[id] = true
+				}
+				return AckConfirmed{a.Generation, id, a.Batch, a.Last}, true
 			})
 		}
 	case GiveUp:
@@ -117,8 +124,11 @@ func (w *world) check(a Action) {
 		w.started = false
 	case Resume:
 		w.want(w.started && a.Generation == w.generation, a)
-	case Finish, FailRegion:
+	case Finish:
+		w.want(w.started && (w.head == nil || len(w.confirmed) == 3), a)
 		w.over = true
+	case FailRegion:
+		w.t.Fatalf("unexpected %+v", a)
 	case Note:
 	}
 }
@@ -227,12 +237,14 @@ func (w *world) disturb() {
 	case 3:
 		w.step(CheckpointRequested{})
 	case 4:
-		w.step(HeadFailed{w.generation, errors.New("not yet")})
+		if len(w.answers["head"]) > 0 {
+			w.step(HeadFailed{w.generation, errors.New("not yet")})
+		}
 	case 5, 6, 7:
 		w.step(InputChanged{w.generation, 0, w.closed})
 	case 8:
 		if w.started {
-			w.step(SpoutFinished{w.generation, 0})
+			w.step(SpoutFinished{w.generation, task % 2})
 		}
 	case 9:
 		w.step(AckConfirmed{w.generation, task, 0, true})

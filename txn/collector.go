@@ -2,6 +2,7 @@ package txn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -216,6 +217,8 @@ func (e *Edge) badKey(v tuple.Value) string {
 	return fmt.Sprintf("emit on stream %q: value %s is grouped by, but an object cannot be a key", e.Stream.ID, v)
 }
 
+func isObject(v tuple.Value) bool { return v.Kind() == tuple.KindAny }
+
 func (e *Edge) turn() *Outlet {
 	o := e.Outlets[e.Next]
 	if e.Next++; e.Next == len(e.Outlets) {
@@ -239,7 +242,7 @@ func (e *Edge) hash(vals []tuple.Value) uint64 {
 	}
 	h, ok := tuple.HashKey(key)
 	if !ok {
-		panic(e.badKey(key[0]))
+		panic(e.badKey(key[slices.IndexFunc(key, isObject)]))
 	}
 	return h
 }

@@ -43,9 +43,11 @@ func (v *Value[T]) Delete() error {
 	if err != nil || e.flags&flagPresent == 0 {
 		return err
 	}
+	v.t.varlen -= v.t.size(e)
 	var zero T
-	v.t.replace(e, zero)
+	e.val = zero
 	e.flags &^= flagPresent
+	v.t.touch(e)
 	return nil
 }
 
@@ -107,12 +109,10 @@ func (t *table[T]) clone(v T) T {
 }
 
 func (t *table[T]) replace(e *entry[T], val T) {
-	t.varlen += t.size(val)
-	if e.flags&flagPresent != 0 {
-		t.varlen -= t.size(e.val)
-	}
+	t.varlen -= t.size(e)
 	e.val = val
 	e.flags |= flagPresent
+	t.varlen += t.size(e)
 	t.touch(e)
 }
 

@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -63,6 +64,9 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 	if s.sealed {
 		panic(fmt.Sprintf("component %q registers state %q after Open: register all states in Open", s.cfg.Component, meta.Name))
 	}
+	if slices.Contains(s.names, meta.Name) {
+		s.errs = append(s.errs, fmt.Errorf("state %q is registered twice", meta.Name))
+	}
 	s.tables = append(s.tables, t)
 	s.names = append(s.names, meta.Name)
 	next := uint16(1)
@@ -73,13 +77,15 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 			continue
 		}
 		switch {
-		case i >= len(s.cfg.Known):
-			s.errs = append(s.errs, fmt.Errorf("state %q is registered twice", meta.Name))
+		case i >= len(s.cfg.Known): // a second time
 		case m.Kind != meta.Kind || m.Codec != meta.Codec:
 			s.errs = append(s.errs, fmt.Errorf("state %q is registered as %s of %s, but the checkpoint holds it as %s of %s",
 				meta.Name, meta.Kind, meta.Codec, m.Kind, m.Codec))
 		case m.Version > meta.Version:
 			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d",
+				meta.Name, m.Version, m.Codec, meta.Version))
+		case m.Version < meta.Version && m.Kind == "aggregate":
+			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d, and the values of an aggregate do not tell their version: give the new one another name",
 				meta.Name, m.Version, m.Codec, meta.Version))
 		}
 		m.Version = meta.Version

@@ -79,32 +79,35 @@ func (t *table[T]) load() (*entry[T], error) {
 		return e, nil
 	}
 	s := t.s
-	e := t.insert(entry[T]{hash: s.hash, key: strings.Clone(s.payload), tag: s.tag, flags: flagHot})
-	if s.cfg.Backend.Empty() {
-		return e, nil
-	}
-	group := tuple.KeyGroup(s.hash, s.cfg.Groups)
-	key := appendTagged(AppendStateKey(nil, group, t.id, nil), s.tag, s.payload)
-	raw, ok, err := s.cfg.Backend.Get(key)
-	if err != nil {
-		return nil, fmt.Errorf("read state %q of key %s: %w", t.name, tuple.FormatKey(key[stateKeyPrefix:]), err)
-	}
-	if ok {
-		v, err := t.decode(raw)
-		if err != nil {
-			return nil, fmt.Errorf("key %s: %w", tuple.FormatKey(key[stateKeyPrefix:]), err)
+	e := entry[T]{hash: s.hash, tag: s.tag, flags: flagHot}
+	if !s.cfg.Backend.Empty() {
+		if err := t.fetch(&e); err != nil {
+			return nil, err
 		}
-		e.val = v
-		e.flags |= flagPresent
-		t.varlen += t.size(v)
 	}
-	return e, nil
+	e.key = strings.Clone(s.payload)
+	return t.insert(e), nil
+}
+
+// fetch gives e the value that the backend has for the current key.
+func (t *table[T]) fetch(e *entry[T]) error {
+	s := t.s
+	key := s.appendKey(AppendStateKey(nil, tuple.KeyGroup(s.hash, s.cfg.Groups), t.id, nil))
+	raw, ok, err := s.cfg.Backend.Get(key)
+	if err == nil && ok {
+		e.val, err = t.decode(raw)
+		e.flags |= flagPresent
+	}
+	if err != nil {
+		return fmt.Errorf("read state %q of key %s: %w", t.name, tuple.FormatKey(key[stateKeyPrefix:]), err)
+	}
+	return nil
 }
 
 func (t *table[T]) decode(raw []byte) (T, error) {
 	var zero T
 	if len(raw) == 0 {
-		return zero, fmt.Errorf("decode state %q: empty value", t.name)
+		return zero, fmt.Errorf("decode state %q: the value is empty", t.name)
 	}
 	version := raw[0]
 	if t.aggregate {
@@ -120,11 +123,12 @@ func (t *table[T]) decode(raw []byte) (T, error) {
 	return v, nil
 }
 
-func (t *table[T]) size(v T) int64 {
-	if t.codec.Size == nil {
+// size returns the bytes that the entry's value refers to.
+func (t *table[T]) size(e *entry[T]) int64 {
+	if t.codec.Size == nil || e.flags&flagPresent == 0 {
 		return 0
 	}
-	return int64(t.codec.Size(v))
+	return int64(t.codec.Size(e.val))
 }
 
 // touch marks an entry as written in the open batch.
@@ -145,7 +149,7 @@ func (t *table[T]) insert(e entry[T]) *entry[T] {
 	p := t.entry(t.n)
 	*p = e
 	t.n++
-	t.varlen += int64(len(e.key))
+	t.varlen += int64(len(e.key)) + t.size(p)
 	t.place(uint64(uint32(e.hash))<<32 | uint64(t.n))
 	return p
 }
@@ -231,7 +235,6 @@ func (t *table[T]) evict(applied BatchID, budget int64) {
 		kept := *e
 		kept.flags &^= flagHot
 		p := t.insert(kept)
-		t.varlen += t.size(p.val)
 		if p.flags&flagDirty != 0 {
 			t.dirty = append(t.dirty, p)
 		}

@@ -189,7 +189,8 @@ func PartitionTask(p PartitionID, tasks int) int {
 }
 
 // Fatal marks an error of Commit, AckCommit or Publish as one that trying again
-// will not cure: the region rolls back at once.
+// will not cure: the region rolls back at once. Before the first tuple, as an error
+// of Open, Seek or Partitions, it fails the region for good.
 func Fatal(err error) error {
 	if err == nil {
 		return nil

@@ -62,7 +62,7 @@ func (l *Latest) KeyFields() []string { return []string{} }
 // Open checks that the file can be written.
 func (l *Latest) Open(ctx *txn.Context, s *txn.State) error {
 	if ctx.TaskCount != 1 {
-		return fmt.Errorf("file sink %q: has %d tasks, but one file needs exactly 1", ctx.Component, ctx.TaskCount)
+		return txn.Fatal(fmt.Errorf("file sink %q: has %d tasks, but one file needs exactly 1", ctx.Component, ctx.TaskCount))
 	}
 	path, err := target(l.path)
 	if err != nil {
@@ -87,7 +87,7 @@ func target(path string) (string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
 		if err != nil {
-			return "", fmt.Errorf("no folder for %s: %w", path, err)
+			return "", txn.Fatal(fmt.Errorf("no folder for %s: %w", path, err))
 		}
 		return filepath.Join(dir, filepath.Base(abs)), nil
 	}
@@ -99,7 +99,7 @@ func target(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file, so it cannot be replaced", path)
+		return "", txn.Fatal(fmt.Errorf("%s is not a regular file, so it cannot be replaced", path))
 	}
 	return resolved, nil
 }

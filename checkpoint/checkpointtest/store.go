@@ -245,8 +245,11 @@ func list(t *testing.T, open func() checkpoint.Store) {
 			t.Errorf("list tells %+v, %v", o, err)
 		}
 	}
-	for range s.List(t.Context(), "") {
-		break // must not go on to yield
+	for o, err := range s.List(t.Context(), "") {
+		if err != nil || o.Name != all[0] {
+			t.Errorf("list begins with %+v, %v", o, err)
+		}
+		break // the iteration must end here
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Store) makeDirLocked(dir string) error {
 	}
 	existed := err != nil
 	// Where the store is may belong to others: an old directory of theirs is durable.
-	if err := syncDir(parent); err != nil && !(existed && errors.Is(err, fs.ErrPermission)) {
+	if err := syncDir(parent); err != nil && (!existed || !errors.Is(err, fs.ErrPermission)) {
 		return err
 	}
 	s.synced[dir] = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -162,7 +163,7 @@ func TestHookSeesEachStepThatSucceeds(t *testing.T) {
 // A crash at the worst moments of a put and of a swap leaves nothing half done.
 func TestCrashBetweenSteps(t *testing.T) {
 	dir := t.TempDir()
-	crash := errors.New("crash")
+	const crash = "crash"
 	s := open(t, dir)
 	s.link = func(oldname, newname string) error {
 		if err := os.Link(oldname, newname); err != nil {
@@ -185,25 +186,30 @@ func TestCrashBetweenSteps(t *testing.T) {
 	}
 }
 
-// TestHoldLock is the other process of the tests below.
-func TestHoldLock(t *testing.T) {
-	dir := os.Getenv("ISOBAR_TEST_LOCK")
+// lockFolderEnv makes this program the other process of the test below: it locks
+// the folder of that name, says so, and holds the lock until its input ends.
+const lockFolderEnv = "ISOBAR_TEST_LOCK_FOLDER"
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(lockFolderEnv)
 	if dir == "" {
-		t.Skip("only as a child of TestLockFolderExcludesOtherProcesses")
+		os.Exit(m.Run())
 	}
 	if _, err := LockFolder(dir); err != nil {
-		t.Fatal(err)
+		fmt.Println(err)
+		os.Exit(1)
 	}
 	fmt.Println("locked")
-	select {} // until killed
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 func TestLockFolderExcludesOtherProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldLock$")
-	child.Env = append(os.Environ(), "ISOBAR_TEST_LOCK="+dir)
-	out, err := child.StdoutPipe()
-	if err != nil {
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), lockFolderEnv+"="+dir)
+	out, outErr := child.StdoutPipe()
+	_, inErr := child.StdinPipe()
+	if err := errors.Join(outErr, inErr); err != nil {
 		t.Fatal(err)
 	}
 	if err := child.Start(); err != nil {

@@ -52,8 +52,7 @@ func LockFolder(dir string) (release func() error, err error) {
 		}
 	}
 	if err != nil {
-		f.Close()
-		return fail(err)
+		return fail(errors.Join(err, f.Close()))
 	}
 	return f.Close, nil
 }

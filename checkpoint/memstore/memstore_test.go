@@ -14,3 +14,9 @@ func TestStore(t *testing.T) {
 		return func() checkpoint.Store { return s }
 	})
 }
+
+func TestState(t *testing.T) {
+	checkpointtest.RunState(t, func(_ *testing.T, store checkpoint.Store) checkpoint.StateOpener {
+		return memstore.NewOpener(store)
+	})
+}

@@ -11,7 +11,8 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 )
 
-// baseFileBytes is from which size on a base goes on in another file.
+// baseFileBytes is from which size on a base goes on in another file, unless a test
+// chooses otherwise.
 const baseFileBytes = 64 << 20
 
 // baseResult is what the writer of a base has to say.
@@ -28,9 +29,13 @@ func (s *state) startBase() {
 	done := make(chan baseResult, 1)
 	s.base = done
 	s.bases.Go(func() {
+		s.hook("base.before")
 		w := baseWriter{state: s, batch: n}
 		err := w.write(s.ctx, snapshot)
 		s.closeSnapshot(snapshot)
+		if err == nil {
+			s.hook("base.after")
+		}
 		done <- baseResult{n, w.files, err}
 	})
 }
@@ -61,7 +66,7 @@ type baseWriter struct {
 	from  int // the first key group of the open file
 }
 
-// write stores the rows of a snapshot in files of about baseFileBytes that are cut
+// write stores the rows of a snapshot in files of a bounded size that are cut
 // between key groups, so that a later rescale takes or leaves whole files.
 func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err error) {
 	it, err := snapshot.NewIter(nil)
@@ -70,14 +75,14 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	w.from = w.config.GroupFrom
-	defer w.abandon()
+	defer func() { err = errors.Join(err, w.abandon()) }()
 	last := -1
 	for ok := it.First(); ok; ok = it.Next() {
 		group, err := groupOf(it.Key())
 		if err != nil {
 			return err
 		}
-		if w.table != nil && group != last && w.table.Raw().EstimatedSize() >= baseFileBytes {
+		if w.table != nil && group != last && w.table.Raw().EstimatedSize() >= w.baseFileBytes {
 			if err := w.finish(ctx, group); err != nil {
 				return err
 			}
@@ -129,8 +134,9 @@ func (w *baseWriter) finish(ctx context.Context, to int) error {
 }
 
 // abandon closes a file that was not finished.
-func (w *baseWriter) abandon() {
-	if w.table != nil {
-		w.table.Close()
+func (w *baseWriter) abandon() error {
+	if w.table == nil {
+		return nil
 	}
+	return w.table.Close()
 }

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -66,6 +67,9 @@ type Opener struct {
 	blocks *pebble.Cache
 	files  *pebble.FileCache
 	clean  func() error
+
+	mu   sync.Mutex
+	live map[string]bool // folders of stores that are not closed
 }
 
 var _ checkpoint.StateOpener = (*Opener)(nil)
@@ -82,6 +86,7 @@ func New(o Options) *Opener {
 		dir: o.Dir, store: o.Store, logger: o.Logger,
 		blocks: pebble.NewCache(o.CacheBytes),
 		files:  pebble.NewFileCache(runtime.GOMAXPROCS(0), openFilesMax),
+		live:   map[string]bool{},
 	}
 	opener.clean = sync.OnceValue(opener.removeGenerations)
 	return opener
@@ -116,7 +121,7 @@ func (o *Opener) Close() error {
 	return nil
 }
 
-// OpenState implements checkpoint.StateOpener.
+// OpenState implements checkpoint.StateOpener: invariant I10.
 func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (checkpoint.StateStore, error) {
 	fail := func(err error) (checkpoint.StateStore, error) {
 		return nil, fmt.Errorf("open state of %s/%d in generation %d: %w", c.Component, c.TaskIndex, c.Generation, err)
@@ -124,8 +129,13 @@ func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (check
 	if err := o.Clean(); err != nil {
 		return fail(err)
 	}
-	s, err := o.newState(c)
+	dir := filepath.Join(o.dir, fmt.Sprintf("%016x", uint64(c.Generation)), strconv.Itoa(int(c.TaskID)))
+	if !o.claim(dir) {
+		return fail(fmt.Errorf("%s is in use by a store that is not closed", dir))
+	}
+	s, err := o.newState(c, dir)
 	if err != nil {
+		o.release(dir)
 		return fail(err)
 	}
 	if err := s.restore(ctx); err != nil {
@@ -134,9 +144,23 @@ func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (check
 	return s, nil
 }
 
-// newState makes an empty store in a new folder.
-func (o *Opener) newState(c checkpoint.StateConfig) (*state, error) {
-	dir := filepath.Join(o.dir, fmt.Sprintf("%016x", uint64(c.Generation)), fmt.Sprint(int(c.TaskID)))
+// claim takes a folder for one store, until release.
+func (o *Opener) claim(dir string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	free := !o.live[dir]
+	o.live[dir] = true
+	return free
+}
+
+func (o *Opener) release(dir string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, dir)
+}
+
+// newState makes an empty store in a folder that it empties first.
+func (o *Opener) newState(c checkpoint.StateConfig, dir string) (*state, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
@@ -149,13 +173,15 @@ func (o *Opener) newState(c checkpoint.StateConfig) (*state, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	s := &state{
-		config: c, dir: dir, store: o.store, db: db,
+		opener: o, config: c, dir: dir, store: o.store, db: db,
 		tables:  tables{options.MakeReaderOptions(), options.MakeWriterOptions(0, tableFormat)},
 		logger:  o.logger.With("component", c.Component, "task", c.TaskIndex),
 		hook:    c.Hook,
 		chain:   checkpoint.ClipChain(c.Files, c.GroupFrom, c.GroupTo),
 		applied: c.Restored,
 		views:   map[checkpoint.BatchID]*pebble.Snapshot{},
+
+		baseFileBytes: baseFileBytes,
 	}
 	if s.hook == nil {
 		s.hook = func(string) {}

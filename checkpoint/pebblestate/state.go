@@ -28,6 +28,7 @@ const (
 
 // state is the keyed state of one task. It implements checkpoint.StateStore.
 type state struct {
+	opener *Opener
 	config checkpoint.StateConfig
 	dir    string
 	store  checkpoint.Store
@@ -51,6 +52,8 @@ type state struct {
 	cancel context.CancelFunc
 	bases  sync.WaitGroup
 	base   chan baseResult
+
+	baseFileBytes uint64
 }
 
 // delta is the file of a cut that is being applied, and how far that has come.
@@ -118,6 +121,7 @@ func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
 		s.hook("sst.after")
 	}
 	d := s.pending
+	// Durable and verified before the chain names it: invariant I6.
 	if !d.stored {
 		if err := s.put(ctx, d.ref, d.path); err != nil {
 			return err
@@ -231,7 +235,9 @@ func (s *state) Close() error {
 		s.closeSnapshot(snapshot)
 	}
 	clear(s.views)
-	if err := errors.Join(s.db.Close(), os.RemoveAll(s.dir)); err != nil {
+	err := errors.Join(s.db.Close(), os.RemoveAll(s.dir))
+	s.opener.release(s.dir)
+	if err != nil {
 		return s.errorf("close", err)
 	}
 	return nil

@@ -65,7 +65,8 @@ func (t *tableFile) Write(p []byte) error {
 
 func (t *tableFile) Finish() error { return errors.Join(t.buf.Flush(), t.f.Close()) }
 
-func (t *tableFile) Abort() { t.f.Close() }
+// Abort gives up the file. It has been or will be removed with its folder.
+func (t *tableFile) Abort() { _ = t.f.Close() }
 
 // clip returns a local file that holds the rows of the one at path whose key group
 // is in [from, to): the same file if it holds no others, a new one that replaces it

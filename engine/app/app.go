@@ -57,6 +57,9 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	if errs := f.leftOver(); len(errs) > 0 {
 		return usage(errors.Join(errs...))
 	}
+	if err == nil && topo == nil {
+		err = errors.New("the build function returned none")
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: build the topology: %v\n", name, err)
 		return exitFailed

@@ -23,6 +23,14 @@ type Flags struct {
 
 type flagInfo struct{ name, arg, usage, def string }
 
+// String returns the flag as people write it.
+func (k flagInfo) String() string {
+	if len(k.name) == 1 {
+		return "-" + k.name
+	}
+	return "--" + k.name
+}
+
 // Data returns the data folder of the run.
 func (f *Flags) Data() string { return f.data }
 
@@ -67,17 +75,26 @@ func (f *Flags) Bool(name string, usage string) *bool {
 	f.note(name, usage, "", true)
 	v := false
 	f.rest = slices.DeleteFunc(f.rest, func(a string) bool {
-		switch a {
-		case "--" + name, "-" + name, "--" + name + "=true":
+		switch value, assigned, ok := isFlag(a, name); {
+		case !ok:
+			return false
+		case !assigned, value == "true":
 			v = true
-		case "--" + name + "=false":
+		case value == "false":
 			v = false
 		default:
-			return false
+			f.errs = append(f.errs, fmt.Errorf("--%s=%s: must be true or false", name, value))
 		}
 		return true
 	})
 	return &v
+}
+
+// isFlag reports whether an argument is the flag of a name, and the value that is
+// assigned to it in the same argument. One dash is as good as two.
+func isFlag(a, name string) (value string, assigned, ok bool) {
+	a, value, assigned = strings.Cut(a, "=")
+	return value, assigned, a == "--"+name || a == "-"+name
 }
 
 func (f *Flags) note(name, usage, def string, isBool bool) {
@@ -101,11 +118,11 @@ func (f *Flags) take(name, usage, def string) []string {
 	var vals, rest []string
 	for i := 0; i < len(f.rest); i++ {
 		a := f.rest[i]
-		switch v, ok := strings.CutPrefix(a, "--"+name+"="); {
-		case ok:
-			vals = append(vals, v)
-		case a != "--"+name && a != "-"+name:
+		switch v, assigned, ok := isFlag(a, name); {
+		case !ok:
 			rest = append(rest, a)
+		case assigned:
+			vals = append(vals, v)
 		case i+1 == len(f.rest):
 			f.errs = append(f.errs, fmt.Errorf("flag %s needs a value", a))
 		default:
@@ -122,7 +139,7 @@ func (f *Flags) leftOver() []error {
 	errs := f.errs
 	var names []string
 	for _, k := range f.known {
-		names = append(names, "--"+k.name)
+		names = append(names, k.String())
 	}
 	for _, a := range f.rest {
 		name, _, _ := strings.Cut(a, "=")
@@ -140,11 +157,7 @@ func (f *Flags) help(program string) string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "Usage: %s [run] [flags]\n\nRuns the topology in this process. Started again with the same flags it goes on\nfrom its last checkpoint.\n\nFlags:\n", program)
 	for _, k := range f.known {
-		dash := "--"
-		if len(k.name) == 1 {
-			dash = "-"
-		}
-		head := strings.TrimRight(dash+k.name+" "+k.arg, " ")
+		head := strings.TrimRight(k.String()+" "+k.arg, " ")
 		def := ""
 		if k.def != "" {
 			def = " (default " + k.def + ")"

@@ -3,13 +3,12 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
 	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/config"
 )
 
 // Local keeps everything of a run in a data folder, which it locks:
@@ -49,9 +48,5 @@ func storeFolder(data, url string) (string, error) {
 	if url == "" {
 		return filepath.Join(data, "checkpoints"), nil
 	}
-	path, ok := strings.CutPrefix(url, "file://")
-	if !ok || !filepath.IsAbs(path) {
-		return "", fmt.Errorf("checkpoint.store %q: must be file:// and an absolute folder, as in file:///var/lib/isobar", url)
-	}
-	return filepath.FromSlash(path), nil
+	return config.StoreFolder(url)
 }

@@ -99,16 +99,17 @@ func (s *sweeper) sweep(head *checkpoint.Head, dropped []checkpoint.Ref) error {
 		}
 		kept = append(kept, mf)
 	}
+	for _, ref := range dropped {
+		if err := s.free(ref, kept); err != nil {
+			return err
+		}
+	}
+	// After the dropped ones, which are orphans too but would be missed by free.
 	if !s.tidied {
 		if err := s.tidy(head, kept); err != nil {
 			return err
 		}
 		s.tidied = true
-	}
-	for _, ref := range dropped {
-		if err := s.free(ref, kept); err != nil {
-			return err
-		}
 	}
 	return nil
 }

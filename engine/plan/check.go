@@ -16,7 +16,9 @@ func check(comps []Component, keyGroups int) error {
 	for i := range comps {
 		c := &comps[i]
 		errs = append(errs, checkName(c, byID)...)
-		byID[c.ID] = c
+		if byID[c.ID] == nil {
+			byID[c.ID] = c
+		}
 		if c.Tasks < 1 {
 			errs = append(errs, fmt.Errorf("component %q: %d tasks, at least 1 is needed", c.ID, c.Tasks))
 		}
@@ -62,7 +64,12 @@ func checkInputs(c *Component, byID map[string]*Component) []error {
 		errs = append(errs, fmt.Errorf("bolt %q has no input: give it a grouping", c.ID))
 	}
 	keyWidth := -1
-	for _, in := range c.Inputs {
+	for i, in := range c.Inputs {
+		// It would receive every tuple twice, and a keyed bolt under two keys.
+		if slices.ContainsFunc(c.Inputs[:i], func(o Input) bool { return o.Component == in.Component && o.Stream == in.Stream }) {
+			errs = append(errs, fmt.Errorf("bolt %q reads stream %q of %q twice: give it one grouping", c.ID, in.Stream, in.Component))
+			continue
+		}
 		src := byID[in.Component]
 		if src == nil {
 			errs = append(errs, fmt.Errorf("bolt %q reads from component %q, which does not exist; there are %s", c.ID, in.Component, names(byID)))
@@ -141,8 +148,9 @@ func checkCycles(comps []Component, byID map[string]*Component) []error {
 			return
 		}
 		state[c.ID] = open
-		for _, in := range c.Inputs {
-			if src := byID[in.Component]; src != nil {
+		for i, in := range c.Inputs {
+			again := slices.ContainsFunc(c.Inputs[:i], func(o Input) bool { return o.Component == in.Component })
+			if src := byID[in.Component]; src != nil && !again {
 				visit(src, slices.Clone(path))
 			}
 		}

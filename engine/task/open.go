@@ -12,6 +12,7 @@ import (
 
 // open makes the instance, restores it, and sets the task's loop.
 func (t *task) open() error {
+	t.env.Hook("restore.before")
 	var commit committing
 	var handles []txn.Handle
 	switch t.comp.Role {
@@ -44,6 +45,7 @@ func (t *task) open() error {
 	if t.env.Barriers && reports(t.env.Plan, t.comp) {
 		t.com = newCommitter(t, commit, handles)
 	}
+	t.env.Hook("restore.after")
 	return nil
 }
 

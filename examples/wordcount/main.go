@@ -9,6 +9,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/isobar-io/isobar/bolt/filesink"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/app"
@@ -28,7 +30,7 @@ func build(f *app.Flags) (*engine.Topology, error) {
 	b.SetBolt("split", func() txn.Bolt { return &split{} }, 2).ShuffleGrouping("lines")
 	b.SetBolt("count", func() txn.Bolt { return &count{} }, 2).FieldsGrouping("split", "word")
 	b.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(*out) }, 1).GlobalGrouping("count")
-	b.OnFinished(func(r engine.Result) { report(r, *out) })
+	b.OnFinished(func(r engine.Result) { report(os.Stdout, r, *out) })
 	return b.Build()
 }
 

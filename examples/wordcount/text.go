@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/app"
 	"github.com/isobar-io/isobar/internal/atomicfile"
@@ -64,16 +63,16 @@ type wordCount struct {
 }
 
 // report prints the most frequent words after all input was counted.
-func report(r engine.Result, output string) {
-	if r.Outcome != checkpoint.Completed {
+func report(w io.Writer, r engine.Result, output string) {
+	if r.Outcome != engine.Completed {
 		return
 	}
 	if r.Committed == 0 {
-		fmt.Println("All input was counted before; there is nothing new.")
+		fmt.Fprintln(w, "All input is already counted; there is nothing new.")
 	}
 	counts, err := readCounts(output)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "wordcount: reading the counts:", err)
+		fmt.Fprintln(w, "The counts cannot be read:", err)
 		return
 	}
 	slices.SortStableFunc(counts, func(a, b wordCount) int { return cmp.Compare(b.count, a.count) })
@@ -81,11 +80,11 @@ func report(r engine.Result, output string) {
 	for _, c := range counts {
 		total += c.count
 	}
-	fmt.Printf("%d different words, %d in all; the most frequent:\n", len(counts), total)
+	fmt.Fprintf(w, "%d different words, %d in all; the most frequent:\n", len(counts), total)
 	for _, c := range counts[:min(10, len(counts))] {
-		fmt.Printf("%9d  %s\n", c.count, c.word)
+		fmt.Fprintf(w, "%9d  %s\n", c.count, c.word)
 	}
-	fmt.Println("All counts are in", output)
+	fmt.Fprintln(w, "All counts are in", output)
 }
 
 func readCounts(path string) ([]wordCount, error) {

@@ -18,7 +18,7 @@ var layers = []layer{
 	{dir: "barrier", below: []string{"tuple"}, exact: []string{"txn"}},
 	{dir: "checkpoint", below: []string{"tuple"}, exact: []string{"txn", "barrier"}},
 	// Adapters see the package whose interface they fill, and nothing of each other.
-	{dir: "checkpoint/checkpointtest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/checkpointtest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/memstore"}},
 	{dir: "checkpoint/filestore", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/memstore", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/pebblestate", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
@@ -84,7 +84,8 @@ func checkLayers(s *source) []string {
 }
 
 // drivers names, for each package from outside the standard library, the folders
-// that may import it. Tests of the module may import those for tests as well.
+// that may import it. Tests, and the suites that adapters run in theirs, may import
+// those for tests as well.
 var drivers = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
@@ -100,7 +101,7 @@ var forTests = []string{"github.com/cockroachdb/datadriven", "pgregory.net/rapid
 func checkDrivers(s *source) []string {
 	var problems []string
 	for p, spec := range s.imports() {
-		if isStandard(p) || within(p, module) || s.isTest() && within(p, forTests...) {
+		if isStandard(p) || within(p, module) || (s.isTest() || isSuite(s)) && within(p, forTests...) {
 			continue
 		}
 		known := false
@@ -119,6 +120,10 @@ func checkDrivers(s *source) []string {
 	}
 	return problems
 }
+
+// isSuite reports whether a file belongs to a conformance suite: a package named for
+// what it tests.
+func isSuite(s *source) bool { return strings.HasSuffix(s.dir, "test") }
 
 // isStandard reports whether p is of the standard library: its first element is no
 // host name.

@@ -28,6 +28,7 @@ var violations = []struct {
 	{"drivers", "checkpoint/pebblestate/a.go", `package pebblestate; import _ "github.com/cockroachdb/pebble/v2/vfs"`, ""},
 	{"drivers", "engine/a.go", `package engine; import _ "github.com/spf13/cobra"`, "must not import github.com/spf13/cobra"},
 	{"drivers", "engine/a.go", `package engine; import _ "pgregory.net/rapid"`, "has no place"},
+	{"drivers", "spout/spouttest/a.go", `package spouttest; import _ "pgregory.net/rapid"`, ""},
 	{"drivers", "engine/a_test.go", `package engine; import _ "pgregory.net/rapid"`, ""},
 
 	{"pure cores", "barrier/a.go", `package barrier; func f() { go f() }`, "starts no goroutine"},

@@ -122,7 +122,7 @@ func printList(w io.Writer, archives []archive, lines []listed) error {
 			fmt.Fprintln(tw, "No checkpoint was committed yet.")
 			continue
 		}
-		fmt.Fprintln(tw, "CHECKPOINT\tTIME (UTC)\tREGION\tTASKS\tBYTES\t")
+		fmt.Fprintln(tw, "CHECKPOINT\tTIME (UTC)\tREGION\tTASKS\tBYTES\tNOTES")
 		for _, l := range own {
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%s\n", l.Checkpoint, moment(l.UnixMilli), clip(l.Region, 16), l.Tasks, l.Bytes, l.marks)
 		}

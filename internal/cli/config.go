@@ -35,7 +35,11 @@ func newConfig() *cobra.Command {
 }
 
 func printKey(w io.Writer, k config.Key) error {
-	_, err := fmt.Fprintf(w, "%s = %v\n    (%s, per %s)\n", k.Name, k.Default, k.Range(), k.Scope)
+	value := fmt.Sprint(k.Default)
+	if value == "" {
+		value = "(empty)"
+	}
+	_, err := fmt.Fprintf(w, "%s = %s\n    (%s, per %s)\n", k.Name, value, k.Range(), k.Scope)
 	for _, line := range wrap(strings.ReplaceAll(k.Meaning, "`", ""), columns-4) {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "    %s\n", line)

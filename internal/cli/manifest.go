@@ -72,9 +72,10 @@ func (p *printer) task(t checkpoint.TaskSnapshot) {
 	for _, f := range t.Files {
 		kind := "delta"
 		if f.Base {
-			kind = "base "
+			kind = "base"
 		}
-		p.line("%s%s %d.%d groups %d-%d %d bytes %s", indent, kind, f.Generation, f.Batch, f.GroupFrom, f.GroupTo-1, f.Size, f.Name)
+		p.line("%s%s %d.%d, key groups %d-%d, %d bytes", indent, kind, f.Generation, f.Batch, f.GroupFrom, f.GroupTo-1, f.Size)
+		p.line("%s%s%s", indent, indent, f.Name)
 	}
 	for _, h := range t.Handles {
 		p.line("%stransaction %d.%d: %s", indent, h.Generation, h.Batch, printable(h.Data))

@@ -59,21 +59,30 @@ func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 		c.w.violate("%s: batch %d is committed after batch %d", r.name, now.Batch, before.Batch)
 	}
 	for _, ref := range is.Retained {
-		c.durable(ref)
+		c.durable(r, ref)
 	}
 	if c.w.violation == nil {
 		c.committed(r, *now)
 	}
 }
 
-// durable checks invariants I6 and I8: what a retained checkpoint names is there.
-func (c *checker) durable(ref checkpoint.Ref) {
+// durable checks invariants I6 and I8: what a retained checkpoint names is there, and
+// so is the input behind it.
+func (c *checker) durable(r *region, ref checkpoint.Ref) {
 	o, ok := c.w.store.objects[ref.Manifest]
 	if !ok {
 		c.w.violate("checkpoint %s is retained, but its manifest is not in the store", ref)
 		return
 	}
-	for _, t := range o.value.(*checkpoint.Manifest).Tasks {
+	man := o.value.(*checkpoint.Manifest)
+	for _, comp := range r.components {
+		for _, p := range comp.partitions {
+			if n := position(man, r, p); n < p.trimmed {
+				c.w.violate("checkpoint %s is retained and has read %d items of %s, but %d are trimmed", ref, n, p.name, p.trimmed)
+			}
+		}
+	}
+	for _, t := range man.Tasks {
 		for _, f := range t.Files {
 			if _, ok := c.w.store.objects[f.Name]; !ok {
 				c.w.violate("checkpoint %s is retained, but object %s is not in the store", ref, f.Name)
@@ -150,10 +159,7 @@ func (c *checker) compare(man *checkpoint.Manifest, comp *component, x expectati
 				sum.n += it.n
 			}
 		}
-		want := x.sums[comp]
-		if sum != want && (c.w.shape.exactlyOnce || sum.key < want.key || sum.n < want.n) {
-			c.w.violate("batch %d: %s holds %v, the model says %v", man.Batch, comp.name, sum, want)
-		}
+		c.compareSum(man, comp, sum, x.sums[comp])
 	case counter, digest, latest:
 		got, want := c.keyed(man, comp), x.counts[comp]
 		for k := range got {
@@ -171,7 +177,24 @@ func (c *checker) compare(man *checkpoint.Manifest, comp *component, x expectati
 			}
 		}
 		c.compareEffects("batch", int(man.Batch), comp, got, x.effects[comp])
+	case ordered:
+		var sum item
+		for i := range comp.tasks {
+			s := c.w.target.sums[comp.first+taskID(i)]
+			if s.batch != man.Batch {
+				s.now = s.prev // it is one batch ahead already
+			}
+			sum.key += s.now.key
+			sum.n += s.now.n
+		}
+		c.compareSum(man, comp, sum, x.sums[comp])
 	case source, relay, buffer:
+	}
+}
+
+func (c *checker) compareSum(man *checkpoint.Manifest, comp *component, sum, want item) {
+	if sum != want && (c.w.shape.exactlyOnce || sum.key < want.key || sum.n < want.n) {
+		c.w.violate("batch %d: %s holds %v, the model says %v", man.Batch, comp.name, sum, want)
 	}
 }
 
@@ -227,6 +250,13 @@ func (c *checker) publishes(id txnID) {
 func (c *checker) shows(by taskID, n batchID) {
 	if r := c.w.slots[by].comp.region; n > c.batch[r] {
 		c.w.violate("task %d shows batch %d, but only batch %d is committed", by, n, c.batch[r])
+	}
+}
+
+// adds checks that an ordered sink is at most one batch ahead of the head.
+func (c *checker) adds(by taskID, n batchID) {
+	if r := c.w.slots[by].comp.region; n > c.batch[r]+1 {
+		c.w.violate("ordered task %d writes batch %d, but only batch %d is committed", by, n, c.batch[r])
 	}
 }
 

@@ -16,6 +16,7 @@ type committer struct {
 
 func newCommitter(t *task, from *checkpoint.Ref, snap *checkpoint.TaskSnapshot) *committer {
 	cfg := protocol.Config{Generation: t.gen, RetryMin: t.w.timing.RetryMin, RetryMax: t.w.timing.RetryMax}
+	cfg.Ordered = t.comp.kind == ordered && t.w.is(OrderedCommits)
 	if from != nil {
 		cfg.Restored = from.Batch
 		cfg.Handles = snap.Handles
@@ -63,7 +64,7 @@ func (c *committer) do(a protocol.Action) {
 		t.tellLossy(checkpoint.SnapshotReported{Generation: t.gen, Task: t.id, Batch: a.Batch, Snapshot: snap})
 	case protocol.Acknowledge:
 		c.call(func(done func([]byte, error)) {
-			t.logic.acknowledge(a.Batch, a.Last, func(err error) { done(nil, err) })
+			t.logic.acknowledge(a, func(err error) { done(nil, err) })
 		}, func(_ []byte, err error) {
 			if err != nil {
 				c.step(protocol.AckFailed{Batch: a.Batch, Err: err, Fatal: txn.IsFatal(err)})

@@ -139,6 +139,9 @@ func (w *world) hop() time.Duration {
 	return d
 }
 
+// late draws how much later a message comes a second time, or to someone else.
+func (w *world) late() time.Duration { return w.hop() + w.around(w.timing.Interval) }
+
 // linger draws how long a zombie goes on.
 func (w *world) linger() time.Duration { return w.around(4 * time.Second) }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn/protocol"
 )
 
 // stateFile is an object of keyed state: the values of some keys; 0 is not there.
@@ -164,7 +165,8 @@ func (l *keyedLogic) snapshot(_ batchID, s *checkpoint.TaskSnapshot) { s.Files =
 
 // acknowledge lets a latest-value sink publish its state as of batch n, which it
 // may leave out unless it is the last.
-func (l *keyedLogic) acknowledge(n batchID, last bool, done func(error)) {
+func (l *keyedLogic) acknowledge(a protocol.Acknowledge, done func(error)) {
+	n := a.Batch
 	if l.t.comp.kind != latest {
 		done(nil)
 		return
@@ -181,7 +183,7 @@ func (l *keyedLogic) acknowledge(n batchID, last bool, done func(error)) {
 			delete(l.views, b)
 		}
 	}
-	if !last && l.t.w.rng.IntN(5) == 0 {
+	if !a.Last && l.t.w.rng.IntN(2) == 0 {
 		done(nil)
 		return
 	}

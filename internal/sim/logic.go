@@ -2,12 +2,11 @@ package sim
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
+	"github.com/isobar-io/isobar/txn/protocol"
 )
 
 // logic is what a component does in one task.
@@ -18,7 +17,7 @@ type logic interface {
 	// finish closes a batch; it may emit.
 	finish(n batchID, kind tuple.MarkKind)
 	commit(n batchID, done func(data []byte, err error))
-	acknowledge(n batchID, last bool, done func(error))
+	acknowledge(a protocol.Acknowledge, done func(error))
 	// snapshot adds what the task contributes to the checkpoint of n, other than
 	// handles.
 	snapshot(n batchID, s *checkpoint.TaskSnapshot)
@@ -36,6 +35,8 @@ func newLogic(t *task) logic {
 		return &handleLogic{t: t, closed: map[batchID][]byte{}}
 	case twoPhase:
 		return &twoPhaseLogic{t: t, closed: map[batchID][]item{}}
+	case ordered:
+		return &orderedLogic{t: t, closed: map[batchID]item{}}
 	default:
 		return &keyedLogic{t: t, cuts: map[batchID]*cut{}, views: map[batchID][keys]int32{}}
 	}
@@ -44,87 +45,12 @@ func newLogic(t *task) logic {
 // relayLogic keeps nothing.
 type relayLogic struct{ t *task }
 
-func (l *relayLogic) restore(_ *checkpoint.TaskSnapshot, done func()) { done() }
-func (l *relayLogic) execute(it item)                                 { l.t.emit(coarser(it)) }
-func (l *relayLogic) finish(batchID, tuple.MarkKind)                  {}
-func (l *relayLogic) commit(_ batchID, done func([]byte, error))      { done(nil, nil) }
-func (l *relayLogic) acknowledge(_ batchID, _ bool, done func(error)) { done(nil) }
-func (l *relayLogic) snapshot(_ batchID, _ *checkpoint.TaskSnapshot)  {}
-
-// sourceLogic reads the partitions that belong to its task.
-type sourceLogic struct {
-	t         *task
-	reads     []*reading
-	positions map[batchID][]txn.Position
-}
-
-// reading is a partition and how far it has been read.
-type reading struct {
-	*partition
-	pos, end int // end is what was there when the task was made
-}
-
-func (l *sourceLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
-	for _, p := range l.t.comp.partitions {
-		if txn.PartitionTask(p.name, l.t.comp.tasks) != l.t.index {
-			continue
-		}
-		r := &reading{partition: p, end: p.open}
-		if snap != nil {
-			r.pos = positionOf(snap, p)
-		}
-		l.reads = append(l.reads, r)
-	}
-	done()
-}
-
-// positionOf returns how many items of p a snapshot says are read.
-func positionOf(snap *checkpoint.TaskSnapshot, p *partition) int {
-	for _, pos := range snap.Positions {
-		if pos.Partition == p.name {
-			return int(binary.LittleEndian.Uint32(pos.Data))
-		}
-	}
-	return 0
-}
-
-// next emits a few tuples; false if there are no more.
-func (l *sourceLogic) next() bool {
-	var open []*reading
-	for _, r := range l.reads {
-		if r.pos < r.end {
-			open = append(open, r)
-		}
-	}
-	if len(open) == 0 {
-		return false
-	}
-	r := open[l.t.w.rng.IntN(len(open))]
-	for range 1 + l.t.w.rng.IntN(3) {
-		if r.pos < r.end {
-			l.t.emit(r.items[r.pos])
-			r.pos++
-		}
-	}
-	return true
-}
-
-func (l *sourceLogic) finish(n batchID, _ tuple.MarkKind) {
-	var ps []txn.Position
-	for _, r := range l.reads {
-		ps = append(ps, txn.Position{Partition: r.name, Data: binary.LittleEndian.AppendUint32(nil, uint32(r.pos))})
-	}
-	l.positions[n] = ps
-}
-
-func (l *sourceLogic) execute(item)                                    {}
-func (l *sourceLogic) commit(_ batchID, done func([]byte, error))      { done(nil, nil) }
-func (l *sourceLogic) acknowledge(_ batchID, _ bool, done func(error)) { done(nil) }
-func (l *sourceLogic) snapshot(n batchID, s *checkpoint.TaskSnapshot) {
-	s.Positions = l.positions[n]
-	s.Finished = l.t.saidFinished
-	delete(l.positions, n)
-}
+func (l *relayLogic) restore(_ *checkpoint.TaskSnapshot, done func())      { done() }
+func (l *relayLogic) execute(it item)                                      { l.t.emit(coarser(it)) }
+func (l *relayLogic) finish(batchID, tuple.MarkKind)                       {}
+func (l *relayLogic) commit(_ batchID, done func([]byte, error))           { done(nil, nil) }
+func (l *relayLogic) acknowledge(_ protocol.Acknowledge, done func(error)) { done(nil) }
+func (l *relayLogic) snapshot(_ batchID, _ *checkpoint.TaskSnapshot)       {}
 
 // handleLogic is a stateful bolt whose whole state is its handle: of a tally the
 // number of its tuples and the sum of their n as one item, of a buffer those held.
@@ -174,9 +100,9 @@ func (l *handleLogic) finish(n batchID, kind tuple.MarkKind) {
 	l.closed[n] = encodeItems(l.state)
 }
 
-func (l *handleLogic) commit(n batchID, done func([]byte, error))      { done(l.closed[n], nil) }
-func (l *handleLogic) acknowledge(_ batchID, _ bool, done func(error)) { done(nil) }
-func (l *handleLogic) snapshot(n batchID, _ *checkpoint.TaskSnapshot)  { delete(l.closed, n) }
+func (l *handleLogic) commit(n batchID, done func([]byte, error))           { done(l.closed[n], nil) }
+func (l *handleLogic) acknowledge(_ protocol.Acknowledge, done func(error)) { done(nil) }
+func (l *handleLogic) snapshot(n batchID, _ *checkpoint.TaskSnapshot)       { delete(l.closed, n) }
 
 func encodeItems(items []item) []byte {
 	var b []byte
@@ -194,107 +120,3 @@ func decodeItems(b []byte) []item {
 	}
 	return items
 }
-
-// twoPhaseLogic is a sink that prepares a transaction for each batch in Commit and
-// publishes it in AckCommit. A batch without tuples has none.
-type twoPhaseLogic struct {
-	t       *task
-	items   []item
-	closed  map[batchID][]item
-	pending []txnID // prepared and not published, in batch order
-}
-
-// txnOf returns the transaction that a handle of a sink task names.
-func txnOf(id taskID, h txn.Handle) (txnID, bool) {
-	return txnID{id, h.Generation, h.Batch}, len(h.Data) > 0
-}
-
-func (l *twoPhaseLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
-	t := l.t
-	keep := map[txnID]bool{}
-	if snap != nil && t.w.is(RestoredHandles) {
-		for _, h := range snap.Handles {
-			if id, ok := txnOf(t.id, h); ok {
-				l.pending = append(l.pending, id)
-				keep[id] = true
-			}
-		}
-	}
-	t.persist(func(reply func(error)) { t.w.target.raise(t.id, t.gen, reply) }, func() {
-		t.persist(func(reply func(error)) { l.publish(1<<62, reply) }, func() {
-			t.persist(func(reply func(error)) { t.w.target.discard(t.id, t.gen, keep, reply) }, done)
-		})
-	})
-}
-
-// persist repeats a request of a task that is being restored until it succeeds.
-func (t *task) persist(ask func(reply func(error)), done func()) {
-	if t.state == ended {
-		return
-	}
-	ask(func(err error) {
-		switch {
-		case t.state == ended:
-		case err == nil:
-			done()
-		case errors.Is(err, errFenced):
-			t.fail(err)
-		default:
-			t.w.after(t.w.timing.RetryMin, func() { t.persist(ask, done) })
-		}
-	})
-}
-
-func (l *twoPhaseLogic) execute(it item) { l.items = append(l.items, it) }
-
-func (l *twoPhaseLogic) finish(n batchID, _ tuple.MarkKind) {
-	l.closed[n] = l.items
-	l.items = nil
-}
-
-func (l *twoPhaseLogic) commit(n batchID, done func([]byte, error)) {
-	items := l.closed[n]
-	if len(items) == 0 {
-		delete(l.closed, n)
-		done(nil, nil)
-		return
-	}
-	id := txnID{l.t.id, l.t.gen, n}
-	l.t.w.target.prepare(id, items, l.t.gen, func(err error) {
-		if err != nil {
-			done(nil, fatalIfFenced(err))
-			return
-		}
-		delete(l.closed, n)
-		l.pending = append(l.pending, id)
-		done([]byte(fmt.Sprint(id)), nil)
-	})
-}
-
-func fatalIfFenced(err error) error {
-	if errors.Is(err, errFenced) {
-		return txn.Fatal(err)
-	}
-	return err
-}
-
-// publish publishes what is pending up to batch n, one after the other.
-func (l *twoPhaseLogic) publish(n batchID, done func(error)) {
-	if len(l.pending) == 0 || l.pending[0].batch > n {
-		done(nil)
-		return
-	}
-	l.t.w.target.publish(l.pending[0], l.t.gen, func(err error) {
-		switch {
-		case l.t.state == ended:
-		case err != nil:
-			done(fatalIfFenced(err))
-		default:
-			l.pending = l.pending[1:]
-			l.publish(n, done)
-		}
-	})
-}
-
-func (l *twoPhaseLogic) acknowledge(n batchID, _ bool, done func(error)) { l.publish(n, done) }
-func (l *twoPhaseLogic) snapshot(batchID, *checkpoint.TaskSnapshot)      {}

@@ -55,6 +55,9 @@ func (m *master) begin() {
 
 func (m *master) config(r *region) checkpoint.Config {
 	t := m.w.timing
+	if r.ordered {
+		t.SnapshotTimeout = 0
+	}
 	return checkpoint.Config{
 		Region: r.name, Tasks: r.tasks, Interval: t.Interval, MaxPending: t.MaxPending,
 		SnapshotTimeout: t.SnapshotTimeout, AckRepeat: t.AckRepeat, RestartMin: t.RestartMin,
@@ -224,11 +227,13 @@ func (l *lead) send(id taskID, g generation, lossy bool, do func(*task)) {
 			}
 		})
 	}
-	w.at(at, func() {
-		if t := s.current(); t != nil && t.gen != g && w.strikes(w.faults.Stray) {
-			do(t)
-		}
-	})
+	if w.strikes(w.faults.Stray) {
+		w.at(at+w.late(), func() {
+			if t := s.current(); t != nil && t.gen != g {
+				do(t)
+			}
+		})
+	}
 }
 
 func (l *lead) toTasks(g generation, do func(*task)) {
@@ -249,7 +254,7 @@ func (l *lead) toSpouts(g generation, do func(*task)) {
 func (l *lead) inject(a checkpoint.InjectBarrier) {
 	w := l.m.w
 	for _, t := range l.region.tasks {
-		if !t.Spout || w.strikes(w.faults.Loss/10) {
+		if !t.Spout || !l.region.ordered && w.strikes(w.faults.Loss/10) {
 			continue
 		}
 		l.send(t.ID, a.Generation, false, func(t *task) { t.inject(a) })

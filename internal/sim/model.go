@@ -10,7 +10,7 @@ import (
 // the sequential model.
 type expectation struct {
 	counts  map[*component][keys]int32  // of counters and digests; of latest sinks the newest values
-	sums    map[*component]item         // of tallies: tuples and the sum of their n
+	sums    map[*component]item         // of tallies and ordered sinks: tuples and the sum of their n
 	effects map[*component]map[item]int // of two-phase sinks: how often each tuple
 }
 
@@ -34,7 +34,7 @@ func (r *region) expect(prefix func(*partition) int) expectation {
 				in[i] = coarser(in[i])
 			}
 			out[c] = in
-		case tally:
+		case tally, ordered:
 			var sum item
 			for _, it := range in {
 				sum.key++

@@ -25,9 +25,10 @@ const (
 	digest               // keyed: counts, and emits the changed counts when a batch ends
 	twoPhase             // sink: prepares in Commit, publishes in AckCommit
 	latest               // keyed sink: publishes its state, the newest value of each key
+	ordered              // sink: writes sums to the outside in Commit, batch after batch
 )
 
-var kindNames = [...]string{"source", "relay", "tally", "buffer", "counter", "digest", "twoPhase", "latest"}
+var kindNames = [...]string{"source", "relay", "tally", "buffer", "counter", "digest", "twoPhase", "latest", "ordered"}
 
 func (k kind) String() string { return kindNames[k] }
 
@@ -62,6 +63,8 @@ type partition struct {
 	name  txn.PartitionID
 	items []item
 	open  int
+	// trimmed is up to where the source has deleted the items, never to be read again.
+	trimmed int
 }
 
 // region is a connected part of the topology.
@@ -70,6 +73,8 @@ type region struct {
 	name       string
 	components []*component // in topological order
 	tasks      []checkpoint.Task
+	// ordered is set with an ordered committer in it: nothing is given up.
+	ordered bool
 }
 
 // shape is a topology and its input.
@@ -132,7 +137,7 @@ func (s *shape) drawRegion(rng *rand.Rand, r *region) {
 		}
 		open = next
 	}
-	if rng.IntN(3) == 0 {
+	if rng.IntN(2) == 0 {
 		d := s.add(rng, r, digest)
 		for i, c := range open {
 			if i == 0 || rng.IntN(2) == 0 {
@@ -142,6 +147,10 @@ func (s *shape) drawRegion(rng *rand.Rand, r *region) {
 		s.connect(d, s.add(rng, r, latest))
 	}
 	s.drawSink(rng, r, open)
+	if rng.IntN(5) == 0 {
+		r.ordered = true
+		s.connect(open[rng.IntN(len(open))], s.add(rng, r, ordered))
+	}
 	r.join(s)
 }
 

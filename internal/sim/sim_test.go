@@ -20,11 +20,14 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	events, counts := 0, map[string]int{}
+	violations, events, counts := 0, 0, map[string]int{}
 	for i := range *seeds {
 		s := *first + uint64(i)
 		r := Run(Options{Seed: s})
 		if r.Violation != nil {
+			if violations++; violations == 5 {
+				t.Fatal("more violations than need be seen")
+			}
 			t.Errorf("seed %d: violation: %v\nreplay with go test ./internal/sim -run TestSimulation -sim.seed=%d", s, r.Violation, s)
 		}
 		events += r.Events
@@ -74,10 +77,13 @@ func TestChecksNoticeAMissingRule(t *testing.T) {
 	}{
 		{"alignment", Alignment},
 		{"generation check", GenerationCheck},
+		{"fence", Fence},
 		{"head compare", HeadCompare},
 		{"ack order", AckOrder},
 		{"restored handles", RestoredHandles},
 		{"handle lists", HandleLists},
+		{"ordered commits", OrderedCommits},
+		{"retained sources", RetainedSources},
 	} {
 		t.Run(rule.name, func(t *testing.T) {
 			const most = 500

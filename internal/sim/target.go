@@ -24,6 +24,13 @@ type shown struct {
 	values     [keys]int32
 }
 
+// sums is what an ordered sink task has written: as of the batch before its newest,
+// and with it.
+type sums struct {
+	batch     batchID
+	prev, now item
+}
+
 // target is the outside world of the sinks: a system that keeps prepared
 // transactions until they are published or discarded, and one that shows the newest
 // values. Both keep a fence for each sink task and check it in the same step as
@@ -34,6 +41,7 @@ type target struct {
 	prepared  map[txnID][]item
 	published map[txnID][]item
 	shown     map[taskID]shown
+	sums      map[taskID]sums
 	writer    map[taskID]generation // newest generation that has published anything
 }
 
@@ -44,6 +52,7 @@ func newTarget(w *world) *target {
 		prepared:  map[txnID][]item{},
 		published: map[txnID][]item{},
 		shown:     map[taskID]shown{},
+		sums:      map[taskID]sums{},
 		writer:    map[taskID]generation{},
 	}
 }
@@ -51,7 +60,7 @@ func newTarget(w *world) *target {
 // ask lets do happen at the target unless the writer is fenced.
 func (t *target) ask(by taskID, g generation, do func(), reply func(error)) {
 	request(t.w, true, func() (struct{}, error) {
-		if g < t.fence[by] && t.w.is(GenerationCheck) {
+		if g < t.fence[by] && t.w.is(Fence) {
 			t.w.count("fenced write")
 			return struct{}{}, errFenced
 		}
@@ -110,11 +119,28 @@ func (t *target) show(by taskID, g generation, n batchID, values [keys]int32, re
 	t.ask(by, g, func() {
 		t.publishing(by, g)
 		t.w.check.shows(by, n)
-		if now := t.shown[by]; t.w.is(GenerationCheck) && (now.generation > g || now.generation == g && now.batch > n) {
+		if now := t.shown[by]; t.w.is(Fence) && (now.generation > g || now.generation == g && now.batch > n) {
 			return
 		}
 		t.w.tracef("target: task %d shows batch %d: %v", by, n, values)
 		t.shown[by] = shown{g, n, values}
+	}, reply)
+}
+
+// add adds what batch n of an ordered sink task brings, in place of what it added
+// when it came before.
+func (t *target) add(by taskID, g generation, n batchID, more item, reply func(error)) {
+	t.ask(by, g, func() {
+		t.w.check.adds(by, n)
+		s := t.sums[by]
+		if n < s.batch {
+			return // a late request, which was repeated since
+		}
+		if n > s.batch {
+			s.batch, s.prev = n, s.now
+		}
+		s.now = item{s.prev.key + more.key, s.prev.n + more.n}
+		t.sums[by] = s
 	}, reply)
 }
 

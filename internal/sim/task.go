@@ -155,13 +155,17 @@ func (t *task) tell(ev checkpoint.Event) {
 
 // tellLossy sends a message that may get lost, come twice, or late.
 func (t *task) tellLossy(ev checkpoint.Event) {
+	if _, report := ev.(checkpoint.SnapshotReported); report && t.comp.region.ordered {
+		t.tell(ev)
+		return
+	}
 	if t.w.strikes(t.w.faults.Loss) {
 		t.w.tracef("%s: %T is lost", t, ev)
 		return
 	}
 	t.sendAt(t.w.now+t.w.hop(), ev)
 	if t.w.strikes(t.w.faults.Double) {
-		t.sendAt(t.w.now+t.w.hop(), ev)
+		t.sendAt(t.w.now+t.w.late(), ev)
 	}
 }
 
@@ -170,8 +174,12 @@ func (t *task) sendAt(at time.Duration, ev checkpoint.Event) {
 	t.w.at(at, func() {
 		if t.m.alive && !cut {
 			t.m.receive(t.comp.region, ev)
-		} else if m := t.w.operator.current; m != nil && m != t.m && t.w.strikes(t.w.faults.Stray) {
-			m.receive(t.comp.region, ev)
+		} else if t.w.strikes(t.w.faults.Stray) {
+			t.w.after(t.w.late(), func() {
+				if m := t.w.operator.current; m != nil {
+					m.receive(t.comp.region, ev)
+				}
+			})
 		}
 	})
 }
@@ -322,6 +330,9 @@ func (t *task) send(o *output, f *frame) {
 	if t.w.strikes(t.w.faults.FrameLoss) {
 		t.w.count("frame lost")
 		t.w.tracef("%s: frame to %d is lost", t, f.to)
+		if t.comp.region.ordered {
+			t.w.after(t.w.hop(), func() { t.fail(fmt.Errorf("the channel to %d was lost", f.to)) })
+		}
 		return
 	}
 	o.lastAt = max(o.lastAt, t.w.now+t.w.hop())

@@ -34,6 +34,8 @@ const (
 	Alignment Rule = 1 << iota
 	// GenerationCheck: what carries an older generation is void.
 	GenerationCheck
+	// Fence: a target refuses writers of an older generation than it has seen.
+	Fence
 	// HeadCompare: the head moves only if it is still the version expected.
 	HeadCompare
 	// AckOrder: a batch is acknowledged only after the head has moved.
@@ -42,6 +44,11 @@ const (
 	RestoredHandles
 	// HandleLists: a report lists every transaction not yet confirmed.
 	HandleLists
+	// OrderedCommits: an ordered committer commits a batch only after the head has
+	// moved to the one before.
+	OrderedCommits
+	// RetainedSources: sources are trimmed only below the oldest retained batch.
+	RetainedSources
 )
 
 // Options say what to run.

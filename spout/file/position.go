@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
 )
 
 // position is where a file was read up to, and what was counted of it: the bytes
@@ -32,7 +33,7 @@ type position struct {
 	complete bool
 	id       identity
 	head     []byte // the first counted bytes, at most headBytes; nil if only decoded
-	print    uint64 // as decoded
+	headHash uint64 // fingerprint of head, as decoded
 	blocks   []uint32
 }
 
@@ -51,6 +52,9 @@ const (
 	headBytes  = 1024
 	blockBytes = 1 << 20
 )
+
+// cure is what helps when the input is not what was counted.
+const cure = "put it back as it was, or begin again in an empty data folder"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -106,7 +110,7 @@ func decodePosition(b []byte) (position, error) {
 		offset:   int64(word(2)),
 		complete: b[1]&flagComplete != 0,
 		id:       identity{b[1]&flagIdentity != 0, word(10), word(18)},
-		print:    word(26),
+		headHash: word(26),
 	}
 	rest := b[positionHeader:]
 	blocks := p.offset / blockBytes
@@ -123,15 +127,15 @@ func decodePosition(b []byte) (position, error) {
 }
 
 // verify compares what was counted with the file, and finds out whether there is
-// more to read.
+// more to read. The error is fatal if they differ.
 func (p *position) verify(ctx context.Context, f *os.File) (os.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("file %s: %w", f.Name(), err)
 	}
 	if info.Size() < p.offset {
-		return nil, fmt.Errorf("file %s has only %d bytes, but %d were counted: it was %s",
-			f.Name(), info.Size(), p.offset, p.change(info, "cut"))
+		return nil, txn.Fatal(fmt.Errorf("file %s has only %d bytes, but %d were counted: it was %s; %s",
+			f.Name(), info.Size(), p.offset, p.change(info, "cut"), cure))
 	}
 	last, err := p.compare(ctx, f, info)
 	if err != nil {
@@ -161,7 +165,7 @@ func (p *position) compare(ctx context.Context, f *os.File, info os.FileInfo) (l
 		}
 		if i == 0 {
 			p.head = append([]byte(nil), b[:min(len(b), headBytes)]...)
-			if fingerprint(p.head) != p.print {
+			if fingerprint(p.head) != p.headHash {
 				return 0, p.differs(f, info, from, int64(len(p.head)))
 			}
 		}
@@ -174,8 +178,8 @@ func (p *position) compare(ctx context.Context, f *os.File, info os.FileInfo) (l
 }
 
 func (p *position) differs(f *os.File, info os.FileInfo, from, to int64) error {
-	return fmt.Errorf("file %s was %s: it differs from what was counted, first between offsets %d and %d",
-		f.Name(), p.change(info, "changed"), from, to)
+	return txn.Fatal(fmt.Errorf("file %s was %s: it differs from what was counted, first between offsets %d and %d; %s",
+		f.Name(), p.change(info, "changed"), from, to, cure))
 }
 
 // change says what has become of the file: replaced by another one, or else word.
@@ -201,8 +205,8 @@ func (p *position) endLine(f *os.File, last byte) error {
 	case n > 1 && string(next) == "\r\n" && last != '\r':
 		p.count(next)
 	default:
-		return fmt.Errorf("file %s has grown within its last line, at offset %d: the line had no line feed and was counted as it was",
-			f.Name(), p.offset)
+		return txn.Fatal(fmt.Errorf("file %s has grown within its last line, at offset %d: the line had no line feed and was counted as it was; %s",
+			f.Name(), p.offset, cure))
 	}
 	return nil
 }

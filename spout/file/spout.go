@@ -76,7 +76,7 @@ func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
 		return s.ids, nil
 	}
 	if len(s.globs) == 0 {
-		return nil, errors.New("no input file is named")
+		return nil, txn.Fatal(errors.New("no input file is named"))
 	}
 	var ids []txn.PartitionID
 	for _, glob := range s.globs {
@@ -89,7 +89,7 @@ func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("no regular file matches %q", strings.Join(s.globs, " "))
+		return nil, txn.Fatal(fmt.Errorf("no regular file matches %q", strings.Join(s.globs, " ")))
 	}
 	slices.Sort(ids)
 	s.ids = slices.Compact(ids)
@@ -99,12 +99,16 @@ func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
 // match returns the absolute paths of the regular files that a glob matches.
 func match(glob string) ([]string, error) {
 	candidates := []string{glob}
-	if regular, err := isRegular(glob); err != nil || !regular {
+	regular, err := isRegular(glob)
+	if err != nil {
+		return nil, err
+	}
+	if !regular {
 		if !strings.ContainsAny(glob, `*?[\`) {
-			return nil, errors.Join(err, fmt.Errorf("input %q is not a regular file", glob))
+			return nil, txn.Fatal(fmt.Errorf("input %q is not a regular file", glob))
 		}
 		if candidates, err = filepath.Glob(glob); err != nil {
-			return nil, fmt.Errorf("input %q: %w", glob, err)
+			return nil, txn.Fatal(fmt.Errorf("input %q: %w", glob, err))
 		}
 	}
 	var paths []string
@@ -121,7 +125,7 @@ func match(glob string) ([]string, error) {
 			return nil, fmt.Errorf("input %q: %w", c, err)
 		}
 		if !utf8.ValidString(abs) {
-			return nil, fmt.Errorf("input %q: the name of an input file must be valid UTF-8", c)
+			return nil, txn.Fatal(fmt.Errorf("input %q: the name of an input file must be valid UTF-8", c))
 		}
 		paths = append(paths, abs)
 	}
@@ -164,14 +168,14 @@ func (s *Spout) Seek(p txn.PartitionID, data []byte) error {
 func (s *Spout) restore(in *input, data []byte) error {
 	pos, err := decodePosition(data)
 	if err != nil {
-		return fmt.Errorf("file %s: its position: %w", in.path(), err)
+		return txn.Fatal(fmt.Errorf("file %s: its position: %w", in.path(), err))
 	}
 	regular, err := isRegular(in.path())
 	switch {
 	case err != nil:
 		return err
 	case !regular && !pos.complete:
-		return fmt.Errorf("file %s is gone, but only its bytes before offset %d were counted", in.path(), pos.offset)
+		return txn.Fatal(fmt.Errorf("file %s is gone, but only its bytes before offset %d were counted; %s", in.path(), pos.offset, cure))
 	case !regular:
 		in.pos = pos
 		return nil
@@ -182,8 +186,8 @@ func (s *Spout) restore(in *input, data []byte) error {
 	}
 	if _, listed := slices.BinarySearch(ids, in.id); !listed {
 		if !pos.complete {
-			return fmt.Errorf("file %s was counted only up to offset %d and is no longer input: %q does not match it",
-				in.path(), pos.offset, strings.Join(s.globs, " "))
+			return txn.Fatal(fmt.Errorf("file %s was counted only up to offset %d and is no longer input: %q does not match it",
+				in.path(), pos.offset, strings.Join(s.globs, " ")))
 		}
 		in.pos = pos
 		return nil

@@ -2,7 +2,7 @@
 // on. The author of a spout runs it from a test:
 //
 //	func TestSpout(t *testing.T) {
-//		spouttest.Run(t, func(t *testing.T) txn.Spout { return mine.NewSpout(…) })
+//		spouttest.Run(t, func(t testing.TB) txn.Spout { return mine.NewSpout(…) })
 //	}
 package spouttest
 
@@ -23,28 +23,36 @@ const idleMax = 100
 // Run checks a spout. open returns a new instance over the same input each time;
 // Run calls its Open and Close. The input must not change meanwhile; it should have
 // several partitions and, in each, more tuples than one NextTuple emits.
-func Run(t *testing.T, open func(t *testing.T) txn.Spout) {
-	s := suite{open}
-	t.Run("Partitions", s.partitions)
-	t.Run("Replay", s.replay)
-	t.Run("Positions", s.positions)
-	t.Run("End", s.end)
-	t.Run("Tasks", s.tasks)
-	t.Run("Refusal", s.refusal)
+func Run(t *testing.T, open func(t testing.TB) txn.Spout) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.run(suite{open}, t) })
+	}
 }
 
-type suite struct{ open func(*testing.T) txn.Spout }
+type suite struct{ open func(testing.TB) txn.Spout }
+
+var checks = []struct {
+	name string
+	run  func(suite, testing.TB)
+}{
+	{"Partitions", suite.partitions},
+	{"Replay", suite.replay},
+	{"Positions", suite.positions},
+	{"End", suite.end},
+	{"Tasks", suite.tasks},
+	{"Refusal", suite.refusal},
+}
 
 // task is an instance that is being read, as task index of count.
 type task struct {
-	t     *testing.T
+	t     testing.TB
 	spout txn.Spout
 	out   *txn.Collector
 	got   []string // the tuples
 	batch txn.BatchID
 }
 
-func (s suite) start(t *testing.T) *task {
+func (s suite) start(t testing.TB) *task {
 	t.Helper()
 	k := &task{t: t, spout: s.open(t)}
 	if o, ok := k.spout.(txn.Opener); ok {
@@ -153,7 +161,7 @@ func (k *task) read(p txn.PartitionID) []mark {
 	return marks
 }
 
-func (s suite) partitions(t *testing.T) {
+func (s suite) partitions(t testing.TB) {
 	k := s.start(t)
 	first := k.list()
 	if len(first) == 0 {
@@ -168,7 +176,7 @@ func (s suite) partitions(t *testing.T) {
 }
 
 // replay: from any position, the rest comes as it came before.
-func (s suite) replay(t *testing.T) {
+func (s suite) replay(t testing.TB) {
 	total := 0
 	for _, p := range s.start(t).list() {
 		k := s.start(t)
@@ -202,7 +210,7 @@ func firstDifference(a, b []string) (at int, same bool) {
 
 // positions: only what moved is returned, and each position once; reading in other
 // batches ends at the same position.
-func (s suite) positions(t *testing.T) {
+func (s suite) positions(t testing.TB) {
 	for _, p := range s.start(t).list() {
 		k := s.start(t)
 		k.seek(p, nil)
@@ -237,7 +245,7 @@ func (s suite) positions(t *testing.T) {
 
 // end: what is finished stays finished, and a task without partitions is finished or
 // idle from the beginning.
-func (s suite) end(t *testing.T) {
+func (s suite) end(t testing.TB) {
 	k := s.start(t)
 	for _, p := range k.list() {
 		k.seek(p, nil)
@@ -263,7 +271,7 @@ func (s suite) end(t *testing.T) {
 }
 
 // tasks: the tasks of a component read everything once between them.
-func (s suite) tasks(t *testing.T) {
+func (s suite) tasks(t testing.TB) {
 	var want []string
 	for _, count := range []int{1, 2, 3} {
 		var got []string
@@ -289,7 +297,7 @@ func (s suite) tasks(t *testing.T) {
 }
 
 // refusal: bytes that are no position are an error.
-func (s suite) refusal(t *testing.T) {
+func (s suite) refusal(t testing.TB) {
 	k := s.start(t)
 	for _, p := range k.list() {
 		for _, bad := range [][]byte{{}, {0xff}, make([]byte, 1000)} {

@@ -1,0 +1,138 @@
+//go:build linux || darwin
+
+package crash
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/isobar-io/isobar/checkpoint"
+)
+
+// holdHead lets nobody move the head until release is called.
+func (p place) holdHead(t *testing.T) (release func()) {
+	t.Helper()
+	if err := os.MkdirAll(p.store(), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(p.store(), "head.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it is closed already as a rule
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err != syscall.EINTR { //nolint:errorlint // a system call returns it bare
+			t.Fatal(err)
+		}
+	}
+}
+
+// interrupted starts the word count, awaits a commit, holds the head there, and
+// interrupts it. It returns when the process has said that it stops, with what was
+// committed before.
+func interrupted(t *testing.T, p place, c *corpus) (v *process, before checkpoint.Ref, release func()) {
+	t.Helper()
+	v = wordcount.start(t, p.wordcountArgs(c))
+	if !v.await(t, "a commit", func() bool { return p.batch(t) > 0 }) {
+		t.Fatalf("the process ended: %v\n%s", v.cmd.ProcessState, &v.stderr)
+	}
+	release = p.holdHead(t)
+	before = *p.committed(t)
+	if before.Ended {
+		t.Fatal("all input was counted before the interrupt")
+	}
+	v.interrupt(t)
+	v.await(t, "the notice that it stops", func() bool {
+		return strings.Contains(v.stderr.String(), "stopping with a last checkpoint")
+	})
+	return v, before, release
+}
+
+func (p *process) interrupt(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInterruptTakesALastCheckpoint(t *testing.T) {
+	c := bibles(t, 4)
+	p := newPlace(t, "wordcount")
+	v, before, release := interrupted(t, p, c)
+	release()
+	if code := v.wait(); code != 0 {
+		t.Fatalf("exit code %d, want 0\n%s", code, &v.stderr)
+	}
+	last := p.committed(t)
+	if last.Batch <= before.Batch {
+		t.Errorf("no checkpoint was taken after the interrupt: %s is the newest, as before", last)
+	}
+	if last.Ended {
+		t.Error("the interrupt was heeded only when all input was counted")
+	}
+	p.check(t, c)
+	if shown, committed := totalOf(t, p.shown(t)), p.counted(t, c); shown != committed {
+		t.Errorf("the output shows %d words after the last checkpoint, %d are committed", shown, committed)
+	}
+	wordcount.run(t, 0, p.wordcountArgs(c))
+	p.checkAll(t, c)
+	if ref := p.committed(t); ref.Generation != last.Generation+1 || ref.Batch <= last.Batch {
+		t.Errorf("the rerun ended with checkpoint %s, it did not go on from %s", ref, last)
+	}
+}
+
+func TestSecondInterruptEndsAtOnce(t *testing.T) {
+	c := bibles(t, 4)
+	p := newPlace(t, "wordcount")
+	v, before, release := interrupted(t, p, c)
+	v.interrupt(t)
+	if code := v.wait(); code != 130 { // although the head is held
+		t.Fatalf("exit code %d, want 130\n%s", code, &v.stderr)
+	}
+	if ref := p.committed(t); *ref != before {
+		t.Errorf("checkpoint %s was committed while the head was held at %s", ref, before)
+	}
+	release()
+	p.check(t, c)
+	wordcount.run(t, 0, p.wordcountArgs(c))
+	p.checkAll(t, c)
+}
+
+func TestDataFolderBelongsToOneProcess(t *testing.T) {
+	c := bibles(t, 1)
+	p := newPlace(t, "wordcount")
+	release := p.holdHead(t)
+	first := wordcount.start(t, p.wordcountArgs(c))
+	pid := fmt.Sprintf("process %d:", first.cmd.Process.Pid)
+	lock := filepath.Join(p.data, "lock")
+	first.await(t, "the lock on the data folder", func() bool {
+		held, err := os.ReadFile(lock)
+		return err == nil && len(held) > 0
+	})
+	other := p
+	other.output = filepath.Join(t.TempDir(), "out.tsv")
+	second := wordcount.run(t, 1, other.wordcountArgs(c))
+	if log := second.stderr.String(); !strings.Contains(log, pid) || !strings.Contains(log, p.data) {
+		t.Errorf("the error does not name %q and folder %s:\n%s", pid, p.data, log)
+	}
+	if got := other.shown(t); got != "" {
+		t.Errorf("the process that was refused wrote %.80q", got)
+	}
+	release()
+	if code := first.wait(); code != 0 {
+		t.Fatalf("exit code %d of the first process, want 0\n%s", code, &first.stderr)
+	}
+	p.checkAll(t, c)
+}
