@@ -77,7 +77,9 @@ func (c *Coordinator) spoutFinished(now time.Duration, ev SpoutFinished) {
 func (c *Coordinator) stopRequested(now time.Duration, ev StopRequested) {
 	switch c.phase {
 	case phaseFinishing:
-		c.note("StopRequested is ignored: the region is %s", c.phase)
+		// It ends anyway, unless a failure brings it up once more.
+		c.stop = true
+		c.note("StopRequested changes nothing: the region is %s", c.phase)
 	case phaseRunning:
 		c.stop = true
 		c.closeLast(now, tuple.MarkLastBarrier)

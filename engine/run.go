@@ -95,7 +95,21 @@ func WithProgress(fn func(Progress)) Option {
 }
 
 // WithHook has fn called at every named step of the commit protocol, on the
-// goroutine that takes it, so that tests can stop or kill there.
+// goroutine that takes it, so that tests can stop or kill there. The steps, each with
+// a ".before" and, if it succeeds, an ".after":
+//
+//	restore    a task is opened from the checkpoint
+//	finish     a task finishes a batch and forwards its barrier
+//	commit     a task makes a batch durable; within it, for keyed state,
+//	sst        the changes are written to a local file,
+//	sst.store  the file is put to the store,
+//	ingest     and becomes part of the local state
+//	base       a new base of the state is written and stored
+//	manifest   a manifest is put to the store
+//	head       the head is moved
+//	ack        a task publishes what is committed; within it
+//	publish    a keyed sink does
+//	delete     an object that no checkpoint names is deleted
 func WithHook(fn func(step string)) Option {
 	return func(o *options) error { o.hook = fn; return nil }
 }

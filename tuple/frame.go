@@ -60,11 +60,14 @@ type Frame struct {
 	Stream     *Stream
 	Mark       Mark
 
+	// Tuples are written by index into vals and hashes, which are as long as there is
+	// room for, so that adding one changes n alone.
 	n      int
+	room   int // tuples that fit
 	width  int
 	keyed  bool
-	vals   []Value  // n*width values
-	hashes []uint64 // n carried hashes when keyed
+	vals   []Value  // room*width values
+	hashes []uint64 // room carried hashes, if keyed
 	arena  []byte   // bytes of KindBytes values
 }
 
@@ -78,65 +81,135 @@ func (f *Frame) Width() int { return f.width }
 func (f *Frame) Keyed() bool { return f.keyed }
 
 // Hashes returns the carried hashes, one a tuple; nil if the frame is not keyed.
-func (f *Frame) Hashes() []uint64 { return f.hashes }
+func (f *Frame) Hashes() []uint64 {
+	if !f.keyed {
+		return nil
+	}
+	return f.hashes[:f.n]
+}
 
 // Row returns the values of tuple i. The slice is the frame's own.
 func (f *Frame) Row(i int) []Value {
 	return f.vals[i*f.width : (i+1)*f.width : (i+1)*f.width]
 }
 
+// Values returns the values of all tuples, one tuple after the other. The slice is
+// the frame's own.
+func (f *Frame) Values() []Value { return f.vals[:f.n*f.width] }
+
 // Begin makes an empty frame ready for tuples of a stream.
 func (f *Frame) Begin(s *Stream, keyed bool) {
 	f.Stream = s
 	f.width = len(s.Fields)
 	f.keyed = keyed
+	f.room = 0
 }
 
-// Append1 appends a tuple of one value with its carried hash.
-func (f *Frame) Append1(v Value, hash uint64) {
-	if p, ok := v.any.(bytesptr); ok {
-		v = f.own(p, v.num)
+// fit computes the room of the memory that the frame has.
+func (f *Frame) fit() {
+	f.room = len(f.vals)
+	if f.width > 1 {
+		f.room = len(f.vals) / f.width
 	}
-	f.vals = append(f.vals, v)
 	if f.keyed {
-		f.hashes = append(f.hashes, hash)
+		f.room = min(f.room, len(f.hashes))
+	}
+}
+
+// Full reports whether there is no room for another tuple. A frame has room for none
+// after Begin; see Grow.
+func (f *Frame) Full() bool { return f.n >= f.room }
+
+// Grow makes room for at least one more tuple, but for no more than limit in all. It
+// returns false if the frame holds that many.
+func (f *Frame) Grow(limit int) bool {
+	if f.n >= limit {
+		return false
+	}
+	f.reserve(min(max(2*f.n, 64), limit))
+	f.room = min(f.room, limit)
+	return true
+}
+
+// reserve makes room for that many tuples in all.
+func (f *Frame) reserve(room int) {
+	if need := room * max(f.width, 1); need > len(f.vals) {
+		vals := make([]Value, need)
+		copy(vals, f.vals[:f.n*f.width])
+		f.vals = vals
+	}
+	if f.keyed && room > len(f.hashes) {
+		hashes := make([]uint64, room)
+		copy(hashes, f.hashes[:f.n])
+		f.hashes = hashes
+	}
+	f.fit()
+}
+
+// Extend appends n tuples and returns their values, one tuple after the other, and
+// their hashes if the frame is keyed. The caller sets every one of them, bytes to what
+// Copy returned: until then they are what the frame held before.
+func (f *Frame) Extend(n int) (vals []Value, hashes []uint64) {
+	at := f.n
+	f.reserve(at + n)
+	f.n += n
+	if f.keyed {
+		hashes = f.hashes[at:f.n]
+	}
+	return f.vals[at*f.width : f.n*f.width], hashes
+}
+
+// Copy copies b into the frame. The copy is valid as long as the frame's tuples are.
+func (f *Frame) Copy(b []byte) []byte { return f.own(Bytes(b)).Bytes() }
+
+// Append1 appends a tuple of one value with its carried hash. There must be room, as
+// for the other Appends.
+func (f *Frame) Append1(v Value, hash uint64) {
+	if v.isBytes() {
+		v = f.own(v)
+	}
+	f.vals[f.n] = v
+	if f.keyed {
+		f.hashes[f.n] = hash
 	}
 	f.n++
 }
 
 // Append2 appends a tuple of two values with its carried hash.
 func (f *Frame) Append2(v, w Value, hash uint64) {
-	if p, ok := v.any.(bytesptr); ok {
-		v = f.own(p, v.num)
+	row := f.vals[2*f.n : 2*f.n+2]
+	if v.isBytes() {
+		v = f.own(v)
 	}
-	if p, ok := w.any.(bytesptr); ok {
-		w = f.own(p, w.num)
+	if w.isBytes() {
+		w = f.own(w)
 	}
-	f.vals = append(f.vals, v, w)
+	row[0], row[1] = v, w
 	if f.keyed {
-		f.hashes = append(f.hashes, hash)
+		f.hashes[f.n] = hash
 	}
 	f.n++
 }
 
 // Append appends a tuple; len(vals) must be the frame's width. Bytes are copied.
 func (f *Frame) Append(vals []Value, hash uint64) {
-	for _, v := range vals {
-		if p, ok := v.any.(bytesptr); ok {
-			v = f.own(p, v.num)
+	row := f.Row(f.n)
+	for i, v := range vals {
+		if v.isBytes() {
+			v = f.own(v)
 		}
-		f.vals = append(f.vals, v)
+		row[i] = v
 	}
 	if f.keyed {
-		f.hashes = append(f.hashes, hash)
+		f.hashes[f.n] = hash
 	}
 	f.n++
 }
 
 // own copies bytes into the frame. When the arena grows, earlier values go on
 // pointing into the old array, which lives as long as they do.
-func (f *Frame) own(p bytesptr, n uint64) Value {
-	b := Value{num: n, any: p}.Bytes()
+func (f *Frame) own(v Value) Value {
+	b := v.Bytes()
 	if cap(f.arena)-len(f.arena) < len(b) {
 		f.arena = make([]byte, 0, max(2*cap(f.arena), len(b), 4096))
 	}
@@ -148,8 +221,7 @@ func (f *Frame) own(p bytesptr, n uint64) Value {
 // Reset empties the frame for reuse; it keeps its memory.
 func (f *Frame) Reset() {
 	f.n = 0
-	f.vals = f.vals[:0]
-	f.hashes = f.hashes[:0]
+	f.room = 0
 	f.arena = f.arena[:0]
 	f.Mark = Mark{}
 	f.Stream = nil

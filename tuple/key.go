@@ -132,7 +132,7 @@ func decodeKeyValue(b []byte) (Value, int, error) {
 		return Float64(math.Float64frombits(w)), 9, err
 	case tagTime:
 		w, err := word()
-		return Value{num: w ^ 1<<63, any: KindTime}, 9, err
+		return unixNano(int64(w ^ 1<<63)), 9, err
 	case tagInner:
 		return decodeInnerText(b)
 	case tagText:

@@ -27,6 +27,14 @@ func (t *Tuple) At(f *Frame, i int) {
 	}
 }
 
+// Next makes t, which is a view of f, one of row i.
+func (t *Tuple) Next(f *Frame, i int) {
+	t.vals = f.Row(i)
+	if f.keyed {
+		t.hash = f.hashes[i]
+	}
+}
+
 // New returns a tuple that owns its values; tests use it.
 func New(s *Stream, vals ...Value) *Tuple {
 	return &Tuple{vals: vals, stream: s}

@@ -166,6 +166,7 @@ func TestPoisonedFrameShowsInKeptTupleButNotInItsClone(t *testing.T) {
 	s := &Stream{Component: "c", ID: DefaultStream, Fields: Fields{"a", "b"}}
 	var f Frame
 	f.Begin(s, true)
+	f.Grow(1)
 	f.Append2(String("kept for ever"), Bytes([]byte("bytes")), 7)
 	var tp Tuple
 	tp.At(&f, 0)
@@ -189,6 +190,9 @@ func TestAppendDoesNotAllocateOnceWarm(t *testing.T) {
 	fill := func() {
 		f.Begin(s, true)
 		for range 256 {
+			if f.Full() && !f.Grow(256) {
+				t.Fatal("no room")
+			}
 			f.Append1(Bytes(b), 1)
 		}
 		f.Reset()

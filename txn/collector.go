@@ -27,9 +27,9 @@ type Outlet struct {
 	Send func(f *tuple.Frame) (next *tuple.Frame, limit int)
 
 	frame *tuple.Frame
+	edge  *Edge // whose tuples the open frame holds
 	limit int
 	sent  uint64 // tuples since the last mark
-	keyed bool
 }
 
 // NewOutlet returns an Outlet that begins with an empty frame.
@@ -37,23 +37,31 @@ func NewOutlet(first *tuple.Frame, limit int, send func(*tuple.Frame) (*tuple.Fr
 	return &Outlet{Send: send, frame: first, limit: limit}
 }
 
-func (o *Outlet) begin(s *tuple.Stream, keyed bool) {
+// open returns a frame with room for a tuple of e: one frame holds the tuples of one
+// edge only, and no more than its limit.
+func (o *Outlet) open(e *Edge) *tuple.Frame {
+	if o.edge == e && o.frame.Grow(o.limit) {
+		return o.frame
+	}
 	if o.frame.Len() > 0 {
 		o.flush()
 	}
-	o.frame.Begin(s, keyed)
-	o.keyed = keyed
+	o.edge = e
+	o.frame.Begin(e.Stream, e.Grouping == ByFields)
+	o.frame.Grow(max(o.limit, 1))
+	return o.frame
 }
 
 func (o *Outlet) flush() {
 	o.sent += uint64(o.frame.Len())
 	o.frame, o.limit = o.Send(o.frame)
+	o.edge = nil
 }
 
 func (o *Outlet) mark(m tuple.Mark) {
 	m.Count = o.sent + uint64(o.frame.Len())
 	o.frame.Mark = m
-	o.frame, o.limit = o.Send(o.frame)
+	o.flush()
 	o.sent = 0
 }
 
@@ -75,6 +83,7 @@ type Edge struct {
 // Emitted strings are shared; emitted bytes are copied before Emit returns. Emit
 // waits when a receiver's queue is full.
 type Collector struct {
+	main    *outStream // of the default stream, if there is one
 	streams []outStream
 	outlets []*Outlet
 	emitted uint64
@@ -87,8 +96,7 @@ type outStream struct {
 	tap    func(stream string, vals []tuple.Value)
 }
 
-// NewCollector returns a collector for the output streams of a component, of which
-// the default stream, if there is one, comes first whatever their order.
+// NewCollector returns a collector for the output streams of a component.
 func NewCollector(streams []*tuple.Stream, edges []Edge, outlets []*Outlet) *Collector {
 	c := &Collector{outlets: outlets}
 	for _, s := range streams {
@@ -105,10 +113,11 @@ func NewCollector(streams []*tuple.Stream, edges []Edge, outlets []*Outlet) *Col
 			}
 			o.edges = append(o.edges, e)
 		}
-		if s.ID == tuple.DefaultStream {
-			c.streams = append([]outStream{o}, c.streams...)
-		} else {
-			c.streams = append(c.streams, o)
+		c.streams = append(c.streams, o)
+	}
+	for i := range c.streams {
+		if c.streams[i].stream.ID == tuple.DefaultStream {
+			c.main = &c.streams[i]
 		}
 	}
 	return c
@@ -126,7 +135,10 @@ func NewTestCollector(streams []*tuple.Stream, sink func(stream string, vals []t
 
 // Emit1 emits a tuple of one value on the default stream.
 func (c *Collector) Emit1(v tuple.Value) {
-	s := c.defaultStream(1)
+	s := c.main
+	if s == nil || s.width != 1 {
+		panic(c.badEmit(s, 1))
+	}
 	c.emitted++
 	for i := range s.edges {
 		e := &s.edges[i]
@@ -136,14 +148,14 @@ func (c *Collector) Emit1(v tuple.Value) {
 			if !ok {
 				panic(e.badKey(v))
 			}
-			e.route[tuple.KeyGroup(h, e.Groups)].append1(e.Stream, v, h, true)
+			e.route[tuple.KeyGroup(h, e.Groups)].append1(e, v, h)
 		case Shuffle:
-			e.turn().append1(e.Stream, v, 0, false)
+			e.turn().append1(e, v, 0)
 		case Global:
-			e.Outlets[0].append1(e.Stream, v, 0, false)
+			e.Outlets[0].append1(e, v, 0)
 		case All:
 			for _, o := range e.Outlets {
-				o.append1(e.Stream, v, 0, false)
+				o.append1(e, v, 0)
 			}
 		}
 	}
@@ -153,19 +165,15 @@ func (c *Collector) Emit1(v tuple.Value) {
 }
 
 // Emit2 emits a tuple of two values on the default stream.
-func (c *Collector) Emit2(v, w tuple.Value) { c.emit(c.defaultStream(2), v, w) }
+func (c *Collector) Emit2(v, w tuple.Value) { c.emit(c.main, v, w) }
 
 // Emit emits a tuple on the default stream.
-func (c *Collector) Emit(vals ...tuple.Value) { c.emit(c.defaultStream(len(vals)), vals...) }
+func (c *Collector) Emit(vals ...tuple.Value) { c.emit(c.main, vals...) }
 
 // EmitTo emits a tuple on a named stream.
 func (c *Collector) EmitTo(stream string, vals ...tuple.Value) {
 	for i := range c.streams {
-		s := &c.streams[i]
-		if s.stream.ID == stream {
-			if s.width != len(vals) {
-				panic(s.badWidth(len(vals)))
-			}
+		if s := &c.streams[i]; s.stream.ID == stream {
 			c.emit(s, vals...)
 			return
 		}
@@ -174,20 +182,23 @@ func (c *Collector) EmitTo(stream string, vals ...tuple.Value) {
 }
 
 func (c *Collector) emit(s *outStream, vals ...tuple.Value) {
+	if s == nil || s.width != len(vals) {
+		panic(c.badEmit(s, len(vals)))
+	}
 	c.emitted++
 	for i := range s.edges {
 		e := &s.edges[i]
 		switch e.Grouping {
 		case ByFields:
 			h := e.hash(vals)
-			e.route[tuple.KeyGroup(h, e.Groups)].append(e.Stream, vals, h, true)
+			e.route[tuple.KeyGroup(h, e.Groups)].append(e, vals, h)
 		case Shuffle:
-			e.turn().append(e.Stream, vals, 0, false)
+			e.turn().append(e, vals, 0)
 		case Global:
-			e.Outlets[0].append(e.Stream, vals, 0, false)
+			e.Outlets[0].append(e, vals, 0)
 		case All:
 			for _, o := range e.Outlets {
-				o.append(e.Stream, vals, 0, false)
+				o.append(e, vals, 0)
 			}
 		}
 	}
@@ -196,19 +207,11 @@ func (c *Collector) emit(s *outStream, vals ...tuple.Value) {
 	}
 }
 
-func (c *Collector) defaultStream(width int) *outStream {
-	if len(c.streams) == 0 || c.streams[0].stream.ID != tuple.DefaultStream {
-		panic("emit on the default stream, which the component does not declare: " +
-			"declare its fields in DeclareOutputFields")
+func (c *Collector) badEmit(s *outStream, n int) string {
+	if s == nil {
+		return "emit on the default stream, which the component does not declare: " +
+			"declare its fields in DeclareOutputFields"
 	}
-	s := &c.streams[0]
-	if s.width != width {
-		panic(s.badWidth(width))
-	}
-	return s
-}
-
-func (s *outStream) badWidth(n int) string {
 	return fmt.Sprintf("emit %d values on stream %q, which declares %d fields %q",
 		n, s.stream.ID, s.width, []string(s.stream.Fields))
 }
@@ -247,27 +250,23 @@ func (e *Edge) hash(vals []tuple.Value) uint64 {
 	return h
 }
 
-func (o *Outlet) append1(s *tuple.Stream, v tuple.Value, h uint64, keyed bool) {
-	if o.frame.Stream != s || o.keyed != keyed {
-		o.begin(s, keyed)
+func (o *Outlet) append1(e *Edge, v tuple.Value, h uint64) {
+	f := o.frame
+	if o.edge != e || f.Full() {
+		f = o.open(e)
 	}
-	o.frame.Append1(v, h)
-	if o.frame.Len() >= o.limit {
-		o.flush()
-	}
+	f.Append1(v, h)
 }
 
-func (o *Outlet) append(s *tuple.Stream, vals []tuple.Value, h uint64, keyed bool) {
-	if o.frame.Stream != s || o.keyed != keyed {
-		o.begin(s, keyed)
+func (o *Outlet) append(e *Edge, vals []tuple.Value, h uint64) {
+	f := o.frame
+	if o.edge != e || f.Full() {
+		f = o.open(e)
 	}
 	if len(vals) == 2 {
-		o.frame.Append2(vals[0], vals[1], h)
+		f.Append2(vals[0], vals[1], h)
 	} else {
-		o.frame.Append(vals, h)
-	}
-	if o.frame.Len() >= o.limit {
-		o.flush()
+		f.Append(vals, h)
 	}
 }
 

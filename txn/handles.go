@@ -12,7 +12,11 @@ func NewValue[T any](s *State, name string, c Codec[T]) *Value[T] {
 }
 
 func newTable[T any](s *State, name, kind string, first byte, c Codec[T]) *table[T] {
-	t := &table[T]{s: s, name: name, first: first, codec: c, aggregate: kind == "aggregate"}
+	t := &table[T]{
+		s: s, name: name, first: first, codec: c,
+		aggregate: kind == "aggregate",
+		plain:     c.Clone == nil && c.Size == nil,
+	}
 	t.id = s.register(StateMeta{Name: name, Kind: kind, Codec: c.Name, Version: c.Version}, t)
 	return t
 }
@@ -76,7 +80,7 @@ func (a *Aggregate[T]) Add(val T) error {
 	if e.flags&flagPresent != 0 {
 		val = a.combine(e.val, val)
 	}
-	if a.t.codec.Clone == nil && a.t.codec.Size == nil { // plain values need no accounting
+	if a.t.plain {
 		e.val = val
 		e.flags |= flagPresent
 		a.t.touch(e)

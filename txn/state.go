@@ -118,8 +118,20 @@ func (s *State) SetKey(vals ...tuple.Value) error {
 	return s.Select(vals, h)
 }
 
+// SelectCarried makes v, with the hash by which it was sent to this task, the current
+// key, until the next call; the key refers to v. The engine calls it before each
+// Execute. The router and the owner of a key group use the same rule, so the key
+// cannot be foreign.
+func (s *State) SelectCarried(v tuple.Value, hash uint64) error {
+	if text, ok := v.Text(); ok {
+		s.hash, s.tag, s.payload = hash, tuple.TagText, text
+		return nil
+	}
+	return s.Select([]tuple.Value{v}, hash)
+}
+
 // Select makes vals, whose hash is given, the current key. The key refers to vals
-// until the next Select. The engine calls it before each Execute.
+// until the next Select.
 func (s *State) Select(vals []tuple.Value, hash uint64) error {
 	s.hash = hash
 	if len(vals) == 1 {

@@ -21,9 +21,10 @@ type table[T any] struct {
 	codec Codec[T]
 
 	aggregate bool
+	plain     bool // values need neither copying nor accounting
 
 	index  []uint64 // 0 = free, else low 32 bits of the hash << 32 | entry number + 1
-	chunks [][]entry[T]
+	chunks []*[chunkEntries]entry[T]
 	n      int
 	dirty  []*entry[T]
 	varlen int64 // bytes of keys and of what values refer to
@@ -47,25 +48,29 @@ const (
 const chunkEntries = 1 << 10
 
 func (t *table[T]) entry(i int) *entry[T] {
-	return &t.chunks[i/chunkEntries][i%chunkEntries]
+	u := uint(i)
+	return &t.chunks[u/chunkEntries][u%chunkEntries]
 }
 
 // find returns the entry of the state's current key, or nil.
-func (t *table[T]) find() *entry[T] {
+func (t *table[T]) find() *entry[T] { return t.lookup(t.s.hash, t.s.tag, t.s.payload) }
+
+// lookup returns the entry of a key, or nil.
+func (t *table[T]) lookup(hash uint64, tag byte, payload string) *entry[T] {
 	if len(t.index) == 0 {
 		return nil
 	}
-	s := t.s
-	mask := uint64(len(t.index) - 1)
-	for i := s.hash & mask; ; i = (i + 1) & mask {
-		slot := t.index[i]
+	index := t.index
+	mask := uint64(len(index) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		slot := index[i]
 		if slot == 0 {
 			return nil
 		}
-		if uint32(slot>>32) != uint32(s.hash) {
+		if uint32(slot>>32) != uint32(hash) {
 			continue
 		}
-		if e := t.entry(int(uint32(slot)) - 1); e.hash == s.hash && e.tag == s.tag && e.key == s.payload {
+		if e := t.entry(int(uint32(slot)) - 1); e.hash == hash && e.tag == tag && e.key == payload {
 			return e
 		}
 	}
@@ -144,7 +149,7 @@ func (t *table[T]) insert(e entry[T]) *entry[T] {
 		t.grow()
 	}
 	if t.n/chunkEntries == len(t.chunks) {
-		t.chunks = append(t.chunks, make([]entry[T], chunkEntries))
+		t.chunks = append(t.chunks, new([chunkEntries]entry[T]))
 	}
 	p := t.entry(t.n)
 	*p = e

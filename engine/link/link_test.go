@@ -12,6 +12,12 @@ import (
 
 var words = &tuple.Stream{Component: "split", ID: tuple.DefaultStream, Fields: tuple.Fields{"word"}}
 
+// begin makes an empty frame ready for 64 words.
+func begin(f *tuple.Frame, keyed bool) {
+	f.Begin(words, keyed)
+	f.Grow(64)
+}
+
 // next receives the next frame, sleeping on the bell as tasks do; nil when done.
 func next(c *Channel, bell *Bell, done <-chan struct{}) *tuple.Frame {
 	for {
@@ -160,7 +166,7 @@ func TestSendEndsWithTheGeneration(t *testing.T) {
 			for range RingFrames {
 				f, _ = c.Send(f)
 			}
-			f.Begin(words, false)
+			begin(f, false)
 			f.Append1(tuple.String("void"), 0)
 			for range 10 { // not even the first finds room
 				if f, _ = c.Send(f); f == nil || f.Len() != 0 {
@@ -185,7 +191,7 @@ func TestFramesAreRecycled(t *testing.T) {
 	bell := NewBell()
 	c := NewChannel(Config{Receiver: bell, Done: make(chan struct{})})
 	open := c.NewFrame()
-	open.Begin(words, false)
+	begin(open, false)
 	seen := map[*tuple.Frame]bool{open: true}
 	var held [RingFrames]*tuple.Frame
 	text := tuple.Bytes([]byte("text"))
@@ -195,7 +201,7 @@ func TestFramesAreRecycled(t *testing.T) {
 				open.Append1(text, 0)
 			}
 			open, _ = c.Send(open)
-			open.Begin(words, false)
+			begin(open, false)
 		}
 		for i := range held {
 			held[i] = c.Receive()
@@ -227,7 +233,7 @@ func TestPoisonShowsATupleThatWasKept(t *testing.T) {
 	for _, poison := range []bool{false, true} {
 		c := NewChannel(Config{Receiver: NewBell(), Done: make(chan struct{}), Poison: poison})
 		f := c.NewFrame()
-		f.Begin(words, true)
+		begin(f, true)
 		f.Append1(tuple.String("string"), 7)
 		f.Append1(tuple.Bytes([]byte("bytes")), 8)
 		c.Send(f)

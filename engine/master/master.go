@@ -270,7 +270,9 @@ func (m *Master) end() {
 	}
 	m.io.Wait()
 	m.sweep.close()
-	task.CloseKept(m.slots, m.cfg.Plan, m.cfg.Logger)
+	if !errors.Is(m.err, ErrHung) { // else they may still be in use
+		task.CloseKept(m.slots, m.cfg.Plan, m.cfg.Logger)
+	}
 	m.progress(true)
 }
 

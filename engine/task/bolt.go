@@ -123,8 +123,9 @@ func (b *bolt) pace(in *link.Channel, took time.Duration, n int) {
 
 func (b *bolt) executeEach(f *tuple.Frame) error {
 	b.current = &b.view
+	b.view.At(f, 0)
 	for r := range f.Len() {
-		b.view.At(f, r)
+		b.view.Next(f, r)
 		if err := b.user.Execute(&b.view, b.out); err != nil {
 			return err
 		}
@@ -204,7 +205,8 @@ type keyed struct {
 	commit    *keyedCommit
 	carried   bool // the hash in the tuple is that of the key
 	positions map[*tuple.Stream][]int
-	scratch   []tuple.Value
+	batch     txn.KeyedBatch
+	whole     txn.KeyedBatchExecutor // if the bolt takes whole frames
 }
 
 func (k *keyed) execute(f *tuple.Frame) error {
@@ -213,10 +215,15 @@ func (k *keyed) execute(f *tuple.Frame) error {
 		pos = k.env.Plan.KeyPositions(k.comp, f.Stream)
 		k.positions[f.Stream] = pos
 	}
+	k.batch.Reset(k.state, f, pos, k.carried && f.Keyed())
+	if k.whole != nil {
+		return k.whole.ExecuteKeyed(&k.batch, k.out)
+	}
 	k.current = &k.view
+	k.view.At(f, 0)
 	for r := range f.Len() {
-		k.view.At(f, r)
-		if err := k.selectKey(pos); err != nil {
+		k.view.Next(f, r)
+		if err := k.batch.Select(r); err != nil {
 			return err
 		}
 		if err := k.user.Execute(&k.view, k.out); err != nil {
@@ -224,23 +231,6 @@ func (k *keyed) execute(f *tuple.Frame) error {
 		}
 	}
 	return nil
-}
-
-func (k *keyed) selectKey(pos []int) error {
-	vals := k.view.Values()
-	key := k.scratch[:0]
-	if len(pos) == 1 {
-		key = vals[pos[0] : pos[0]+1]
-	} else {
-		for _, p := range pos {
-			key = append(key, vals[p])
-		}
-		k.scratch = key
-	}
-	if hash, ok := k.view.Hash(); ok && k.carried {
-		return k.state.Select(key, hash)
-	}
-	return k.state.SetKey(key...)
 }
 
 // finish lets the bolt emit what has changed and cuts the batch's changes.

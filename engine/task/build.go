@@ -57,7 +57,7 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 		Generation: g.Number,
 		Logger:     env.Logger.With("component", t.comp.ID, "task", s.Index),
 		Config:     env.Config,
-	}, t.bell.Ring)
+	}, t.wake)
 	return t
 }
 

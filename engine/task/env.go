@@ -83,6 +83,7 @@ type task struct {
 	mail    *link.Mailbox[Control]
 	com     *committer
 	flush   atomic.Bool // a flush is due
+	woken   atomic.Bool // Wake was called since the last NextTuple began
 	current *tuple.Tuple
 	loop    func() error
 	failed  sync.Once

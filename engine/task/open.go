@@ -177,6 +177,7 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	c.states = state.Metas()
 	c.publisher, _ = t.inst.(txn.Publisher)
 	k := &keyed{bolt: b, state: state, commit: c, carried: t.comp.KeyFields == nil, positions: map[*tuple.Stream][]int{}}
+	k.whole, _ = t.inst.(txn.KeyedBatchExecutor)
 	b.execute, b.finish, b.live = k.execute, k.finish, state.Live
 	return b, c, nil
 }

@@ -108,7 +108,17 @@ func (s *spout) loop() error {
 	return nil
 }
 
+// wake is Context.Wake. The spout may be on its way from NextTuple to its sleep,
+// where no bell is heard: the flag tells it that the answer of NextTuple is old.
+func (t *task) wake() {
+	t.woken.Store(true)
+	t.bell.Ring()
+}
+
 func (s *spout) next() error {
+	if s.woken.Load() {
+		s.woken.Store(false)
+	}
 	status, err := s.user.NextTuple(s.out)
 	if err != nil {
 		return fmt.Errorf("next tuple: %w", err)
@@ -146,7 +156,7 @@ func (s *spout) sleep(timer <-chan time.Time) {
 	s.flushOut()
 	s.bell.Arm()
 	defer s.bell.Disarm()
-	if s.mail.Pending() {
+	if s.mail.Pending() || timer != nil && s.woken.Load() {
 		return
 	}
 	select {

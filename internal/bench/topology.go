@@ -109,6 +109,12 @@ func (b *countBolt) Open(ctx *txn.Context, s *txn.State) error {
 	return nil
 }
 
+// ExecuteKeyed counts the words of a frame.
+func (b *countBolt) ExecuteKeyed(words *txn.KeyedBatch, _ *txn.Collector) error {
+	b.counted.Add(int64(words.Len()))
+	return b.counts.AddAll(words, 1)
+}
+
 func (b *countBolt) Execute(*tuple.Tuple, *txn.Collector) error {
 	if b.untold++; b.untold == wordsPerTelling {
 		b.counted.Add(b.untold)

@@ -23,7 +23,7 @@ func (p place) holdHead(t *testing.T) (release func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it is closed already as a rule
+	t.Cleanup(func() { f.Close() })
 	for {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 		if err == nil {

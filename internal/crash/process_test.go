@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,16 +121,21 @@ func (p *process) kill(t *testing.T) bool {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
-	switch code := p.wait(); code {
-	case 0:
-		return false
-	case -1, 1: // by a signal; on Windows
-		if p.stderr.String() == "" {
-			return true
-		}
+	code := p.wait()
+	if killed := code == -1 || code == 1 && runtime.GOOS == "windows"; !killed && code != 0 {
+		t.Fatalf("the process failed before it was killed: %v\n%s", p.cmd.ProcessState, &p.stderr)
 	}
-	t.Fatalf("the process failed before it was killed: %v\n%s", p.cmd.ProcessState, &p.stderr)
-	return false
+	p.checkLog(t)
+	return code != 0
+}
+
+// checkLog fails if the process has logged a warning: to be killed is no reason for
+// one, neither before nor after.
+func (p *process) checkLog(t *testing.T) {
+	t.Helper()
+	if log := p.stderr.String(); strings.Contains(log, "level=") {
+		t.Errorf("%s complained:\n%s", p.cmd, log)
+	}
 }
 
 // run runs the program to its end. It fails unless the exit code is want, and nothing
@@ -140,8 +146,8 @@ func (b *program) run(t *testing.T, want int, args []string, env ...string) *pro
 	if code := p.wait(); code != want {
 		t.Fatalf("%s %s: %v, want exit code %d\n%s", b.name, strings.Join(args, " "), p.cmd.ProcessState, want, &p.stderr)
 	}
-	if log := p.stderr.String(); want == 0 && strings.Contains(log, "level=") {
-		t.Errorf("%s complained:\n%s", b.name, log)
+	if want == 0 {
+		p.checkLog(t)
 	}
 	return p
 }

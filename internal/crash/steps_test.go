@@ -67,6 +67,7 @@ func dieTwice(t *testing.T, c *corpus, step string, n int) {
 		if last := fmt.Sprintf("dies at %s %d\n", step, n); code == 0 || !strings.Contains(log, last) {
 			t.Fatalf("it did not die at occurrence %d of %s: %v\n%s", n, step, v.cmd.ProcessState, log)
 		}
+		v.checkLog(t)
 		checkSteps(t, log)
 		p.check(t, c)
 	}

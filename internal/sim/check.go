@@ -11,13 +11,14 @@ import (
 type checker struct {
 	w        *world
 	versions map[checkpoint.Version]bool
-	batch    map[*region]batchID // the committed batch
-	txns     map[txnID]bool      // transactions that committed checkpoints have named
-	byTask   map[taskID][]txnID  // the same, in the order in which they were committed
+	batch    map[*region]batchID        // the committed batch
+	txns     map[txnID]bool             // transactions that committed checkpoints have named
+	byTask   map[taskID][]txnID         // the same, in the order in which they were committed
+	givenUp  map[checkpoint.Ref]*region // by generation and batch
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, versions: map[checkpoint.Version]bool{}, batch: map[*region]batchID{},
+	return &checker{w: w, givenUp: map[checkpoint.Ref]*region{}, versions: map[checkpoint.Version]bool{}, batch: map[*region]batchID{},
 		txns: map[txnID]bool{}, byTask: map[taskID][]txnID{}}
 }
 
@@ -95,6 +96,9 @@ func (c *checker) durable(r *region, ref checkpoint.Ref) {
 // prepared are what the model makes of the input up to its positions.
 func (c *checker) committed(r *region, ref checkpoint.Ref) {
 	c.batch[r] = ref.Batch
+	if c.givenUp[checkpoint.Ref{Generation: ref.Generation, Batch: ref.Batch}] == r {
+		c.w.violate("%s: batch %d is committed after it was given up", r.name, ref.Batch)
+	}
 	man := c.w.store.objects[ref.Manifest].value.(*checkpoint.Manifest)
 	if man.Batch != ref.Batch || man.Generation != ref.Generation || man.Ended != ref.Ended {
 		c.w.violate("%s: checkpoint %s has a manifest of %d.%d", r.name, ref, man.Generation, man.Batch)

@@ -48,7 +48,7 @@ func (c *committer) do(a protocol.Action) {
 	t, w := c.t, c.t.w
 	switch a := a.(type) {
 	case protocol.Commit:
-		c.call(func(done func([]byte, error)) { t.logic.commit(a.Batch, done) }, func(data []byte, err error) {
+		c.call(w.faults.CommitFail, func(done func([]byte, error)) { t.logic.commit(a.Batch, done) }, func(data []byte, err error) {
 			if err != nil {
 				c.step(protocol.CommitFailed{Batch: a.Batch, Err: err, Fatal: txn.IsFatal(err)})
 				return
@@ -63,7 +63,7 @@ func (c *committer) do(a protocol.Action) {
 		t.logic.snapshot(a.Batch, &snap)
 		t.tellLossy(checkpoint.SnapshotReported{Generation: t.gen, Task: t.id, Batch: a.Batch, Snapshot: snap})
 	case protocol.Acknowledge:
-		c.call(func(done func([]byte, error)) {
+		c.call(w.faults.AckFail, func(done func([]byte, error)) {
 			t.logic.acknowledge(a, func(err error) { done(nil, err) })
 		}, func(_ []byte, err error) {
 			if err != nil {
@@ -85,7 +85,7 @@ func (c *committer) do(a protocol.Action) {
 
 // call calls user code, which may fail by itself, and gives what it answers to
 // reply. The answer of a task that has ended is not heard.
-func (c *committer) call(user func(done func([]byte, error)), reply func([]byte, error)) {
+func (c *committer) call(fails float64, user func(done func([]byte, error)), reply func([]byte, error)) {
 	w := c.t.w
 	delay := w.around(w.timing.Hop)
 	if w.strikes(w.faults.CommitSlow) {
@@ -96,7 +96,7 @@ func (c *committer) call(user func(done func([]byte, error)), reply func([]byte,
 		case c.t.state == ended:
 		case w.strikes(w.faults.CommitFatal):
 			reply(nil, txn.Fatal(errInjected))
-		case w.strikes(w.faults.CommitFail):
+		case w.strikes(fails):
 			reply(nil, errInjected)
 		default:
 			user(func(data []byte, err error) {

@@ -21,13 +21,17 @@ import (
 // generation is over go on to arrive, also at the receiver's successor.
 //
 // Control messages. AckCommit, its confirmation and SnapshotReported may be lost,
-// doubled and reordered. InjectBarrier may be lost or doubled; the spout notices
-// the gap at the next one. All other messages between a master and one task
-// (Restore, StartTasks, Resume, StopTasks, TaskReady, InputChanged, SpoutFinished,
-// TaskFailed) are in order and are lost only together with their connection, which
-// the master notices as TaskFailed. Anything that is sent over a lost connection,
-// by a dead or an old master, or by a task of a generation that is over, may still
-// arrive at whoever is there now.
+// doubled and reordered. InjectBarrier may be lost or doubled; the spout notices the
+// gap at the next one, which comes when the batch has been given up. (A region with
+// an ordered committer gives nothing up. There, reports and InjectBarrier are lost
+// only together with their connection, and a lost frame ends its channel at once.)
+// All other messages between a master and one task (Restore, StartTasks, Resume,
+// StopTasks, TaskReady, InputChanged, SpoutFinished, TaskFailed) are in order and are
+// lost only together with their connection, which the master notices as TaskFailed.
+// A worker that has seen a newer generation refuses a Restore, which the master hears
+// as TaskFailed, too. Anything that is sent over a lost connection, by a dead or an
+// old master, or by a task of a generation that is over, may still arrive, much
+// later, at whoever is there then.
 //
 // Tasks crash at any time, also while they are restored. A task whose connection is
 // cut goes on for a while as a zombie: it reads, emits, commits and publishes. So do
@@ -45,7 +49,8 @@ import (
 // The target of the two-phase sinks, and of the latest-value sinks, fails like the
 // store; it checks the writer's generation in the same step as each write.
 //
-// Commit and AckCommit fail, also fatally, and may be slow.
+// Commit and AckCommit fail, also fatally, and may be slow. Sources delete what is
+// below the oldest retained batch. Input pauses at times.
 //
 // All faults end at a moment; every session must then end within a bounded time.
 // Not modelled: damaged or vanishing objects, a change of the topology between
@@ -56,7 +61,7 @@ type faults struct {
 	Loss, Double, Stray, Slow float64 // of a control message or frame
 	FrameLoss, FrameDouble    float64
 	CommitFail, CommitFatal   float64
-	CommitSlow                float64
+	CommitSlow, AckFail       float64
 	RequestFail, RequestLost  float64 // of a store or target request: not carried out; carried out, reply lost
 	RequestLate               float64 // reported as failed and carried out much later
 	Zombie                    float64 // of a task that should end
@@ -86,13 +91,13 @@ func drawFaults(rng *rand.Rand) faults {
 		}
 		return time.Duration(from+rng.IntN(to-from)) * time.Millisecond
 	}
-	f.Loss, f.Double, f.Stray, f.Slow = rate(0.3), rate(0.2), rate(0.5), rate(0.05)
+	f.Loss, f.Double, f.Stray, f.Slow = rate(0.3), rate(0.4), rate(1), rate(0.05)
 	if rng.IntN(2) == 0 {
 		f.FrameLoss = rate(0.006)
 	} else {
 		f.FrameDouble = rate(0.006)
 	}
-	f.CommitFail, f.CommitFatal, f.CommitSlow = rate(0.4), rate(0.01), rate(0.1)
+	f.CommitFail, f.CommitFatal, f.CommitSlow, f.AckFail = rate(0.4), rate(0.01), rate(0.1), rate(0.95)
 	f.RequestFail, f.RequestLost, f.RequestLate = rate(0.2), rate(0.2), rate(0.2)
 	f.Zombie = rate(1)
 	f.TaskCrash, f.ConnectionCut = every(1000, 10000), every(1000, 10000)
@@ -140,7 +145,9 @@ func (w *world) hop() time.Duration {
 }
 
 // late draws how much later a message comes a second time, or to someone else.
-func (w *world) late() time.Duration { return w.hop() + w.around(w.timing.Interval) }
+func (w *world) late() time.Duration {
+	return w.hop() + w.around(w.timing.Interval+w.timing.RestartMax)
+}
 
 // linger draws how long a zombie goes on.
 func (w *world) linger() time.Duration { return w.around(4 * time.Second) }

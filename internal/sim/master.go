@@ -3,9 +3,11 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/tuple"
 )
 
 // master is one topology master: the shell of a Mover and of a Coordinator for each
@@ -27,6 +29,9 @@ type lead struct {
 	alarms alarms
 	over   bool
 	err    error // of FailRegion
+
+	started  bool       // StartTasks was there for gen
+	stopFrom generation // from here on nothing but a last barrier may be injected; 0 = not asked to stop
 }
 
 // begin reads the head and starts all regions.
@@ -107,6 +112,12 @@ func (l *lead) step(ev checkpoint.Event) {
 	if !l.m.alive || l.over {
 		return
 	}
+	if _, stop := ev.(checkpoint.StopRequested); stop && l.stopFrom == 0 {
+		l.stopFrom = l.gen
+		if l.started {
+			l.stopFrom++
+		}
+	}
 	if !w.is(GenerationCheck) {
 		ev = regenerated(ev, l.gen)
 	}
@@ -151,12 +162,16 @@ func (l *lead) do(a checkpoint.Action) {
 	case checkpoint.RaiseGeneration:
 		m.move(checkpoint.RaiseRequested{Region: l.region.name})
 	case checkpoint.Restore:
-		l.gen = a.Generation
+		l.gen, l.started = a.Generation, false
 		l.restore(a)
 	case checkpoint.StartTasks:
+		l.started = true
 		l.toTasks(a.Generation, func(t *task) { t.start(a.Generation, a.Next) })
 	case checkpoint.InjectBarrier:
 		w.count("barrier")
+		if l.stopFrom > 0 && a.Generation >= l.stopFrom && a.Kind != tuple.MarkLastBarrier {
+			w.violate("%s: barrier %d does not stop the region, which was asked for", l.region.name, a.Batch)
+		}
 		l.inject(a)
 	case checkpoint.Resume:
 		l.toSpouts(a.Generation, func(t *task) { t.resume(a.Generation) })
@@ -169,6 +184,7 @@ func (l *lead) do(a checkpoint.Action) {
 		l.acknowledge(a)
 	case checkpoint.GiveUp:
 		w.count("batch given up")
+		w.check.givenUp[checkpoint.Ref{Generation: l.gen, Batch: a.Batch}] = l.region
 	case checkpoint.Finish:
 		l.finished(a.Outcome)
 		l.end(nil)
@@ -444,6 +460,9 @@ func (m *master) do(a checkpoint.MoverAction) {
 		m.lead(a.Region).later(checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})
 	case checkpoint.Lost:
 		w.count("fenced master")
+		if strings.HasPrefix(w.store.head.Writer, m.name+"-") {
+			w.violate("%s takes itself for fenced, but nobody else has moved the head", m.name)
+		}
 		for _, l := range m.regions {
 			l.later(checkpoint.Fenced{Err: a.Err})
 		}

@@ -15,7 +15,7 @@ type session struct {
 }
 
 // endBound is how long a session may last once faults have ended.
-const endBound = 300 * time.Second
+const endBound = 2 * time.Minute
 
 // operator starts the topology, replaces its master when that is gone, stops it,
 // and starts it again.

@@ -28,7 +28,7 @@ func TestSimulation(t *testing.T) {
 			if violations++; violations == 5 {
 				t.Fatal("more violations than need be seen")
 			}
-			t.Errorf("seed %d: violation: %v\nreplay with go test ./internal/sim -run TestSimulation -sim.seed=%d", s, r.Violation, s)
+			t.Errorf("seed %d: violation: %.1500s; replay with go test ./internal/sim -run TestSimulation -sim.seed=%d", s, r.Violation.Error(), s)
 		}
 		events += r.Events
 		for what, n := range r.Counts {

@@ -268,7 +268,11 @@ func (t *task) emitLater() {
 		return
 	}
 	t.working = true
-	t.w.after(time.Millisecond+t.w.around(t.w.timing.Emit), func() {
+	pause := time.Millisecond + t.w.around(t.w.timing.Emit)
+	if t.w.rng.IntN(12) == 0 { // no input for a while
+		pause += t.w.around(3 * t.w.timing.Interval)
+	}
+	t.w.after(pause, func() {
 		t.working = false
 		if t.state != running || t.paused {
 			return

@@ -108,8 +108,8 @@ type world struct {
 	violation error
 }
 
-// eventsMax bounds a run; the longest honest ones need about a quarter of it.
-const eventsMax = 200_000
+// eventsMax bounds a run; the longest honest ones need less than a third of it.
+const eventsMax = 100_000
 
 func newWorld(o Options) *world {
 	w := &world{
@@ -168,9 +168,10 @@ func (w *world) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(w.rng.Int64N(int64(to-from)))
 }
 
-// around draws a duration of a mean, long ones being rare.
+// around draws a duration of about a mean, long ones being rare; none is longer than
+// five times that.
 func (w *world) around(mean time.Duration) time.Duration {
-	return time.Duration(w.rng.ExpFloat64() * float64(mean))
+	return time.Duration(min(w.rng.ExpFloat64(), 5) * float64(mean))
 }
 
 func (w *world) tracef(format string, args ...any) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 // bufferBytes is the size of the read buffer; it grows for longer lines.
@@ -16,39 +15,28 @@ const bufferBytes = 256 << 10
 //	buf  ┌ counted ┬ emitted ┬ no line feed ┬ to be searched ┬ free ┐
 //	     0     counted     start         scanned            end  len(buf)
 type lineReader struct {
-	f   *os.File
-	in  *input
-	buf []byte
+	r   io.ReadCloser // nil: no file is open
+	pos *position
+	// check is called behind every read, with the offset behind what was read and
+	// whether that was the end of the file.
+	check func(at int64, eof bool) error
+	// open ended: what follows the last line feed is not a line yet.
+	openEnded bool
+	buf       []byte
 
-	counted int // what lies before is part of in.pos
+	counted int // what lies before is part of pos
 	start   int // of the next line
 	scanned int
 	end     int
 	eof     bool
 }
 
-// open opens a file and goes to its position.
-func (r *lineReader) open(in *input) error {
-	f, err := os.Open(in.path())
-	if err != nil {
-		return fmt.Errorf("file %s: %w", in.path(), err)
-	}
-	info, err := f.Stat()
-	if err == nil && in.seen != nil && !os.SameFile(in.seen, info) {
-		err = errors.New("was replaced while it was to be read")
-	}
-	if err == nil {
-		_, err = f.Seek(in.pos.offset, io.SeekStart)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("file %s, offset %d: %w", in.path(), in.pos.offset, err), f.Close())
-	}
-	in.pos.identify(info)
+// open begins to read r, which stands at pos; the lineReader closes it.
+func (r *lineReader) open(src io.ReadCloser, pos *position, openEnded bool, check func(at int64, eof bool) error) {
 	if len(r.buf) == 0 || len(r.buf) > bufferBytes {
 		r.buf = make([]byte, bufferBytes)
 	}
-	*r = lineReader{f: f, in: in, buf: r.buf}
-	return nil
+	*r = lineReader{r: src, pos: pos, check: check, openEnded: openEnded, buf: r.buf}
 }
 
 // next returns the next line, valid until the next call; false at the end of the
@@ -62,13 +50,16 @@ func (r *lineReader) next() (line []byte, ok bool, err error) {
 			return dropCR(line), true, nil
 		}
 		r.scanned = r.end
+		if r.eof && r.openEnded {
+			return nil, false, nil
+		}
 		if r.eof {
 			line = r.buf[r.start:r.end]
 			r.start = r.end
 			r.count()
 			// Together with the last line, so that no position between the two can be
 			// taken for one behind a line feed.
-			r.in.pos.complete = true
+			r.pos.complete = true
 			return dropCR(line), len(line) > 0, nil
 		}
 		if err := r.fill(); err != nil {
@@ -86,8 +77,8 @@ func dropCR(line []byte) []byte {
 
 // count adds the lines that were emitted to the position.
 func (r *lineReader) count() {
-	if r.f != nil {
-		r.in.pos.count(r.buf[r.counted:r.start])
+	if r.r != nil {
+		r.pos.count(r.buf[r.counted:r.start])
 		r.counted = r.start
 	}
 }
@@ -103,34 +94,23 @@ func (r *lineReader) fill() error {
 	if r.end == len(r.buf) {
 		r.buf = append(r.buf, make([]byte, len(r.buf))...)
 	}
-	n, err := r.f.Read(r.buf[r.end:])
+	n, err := r.r.Read(r.buf[r.end:])
 	r.end += n
-	at := r.in.pos.offset + int64(r.end)
-	switch {
-	case errors.Is(err, io.EOF):
-		r.eof = true
-	case err != nil:
-		return fmt.Errorf("file %s, offset %d: %w", r.in.path(), at, err)
-	default:
-		return nil
+	at := r.pos.offset + int64(r.end)
+	r.eof = errors.Is(err, io.EOF)
+	if err != nil && !r.eof {
+		return fmt.Errorf("offset %d: %w", at, err)
 	}
-	info, err := r.f.Stat()
-	if err != nil {
-		return fmt.Errorf("file %s: %w", r.in.path(), err)
-	}
-	if info.Size() < at {
-		return fmt.Errorf("file %s was cut to %d bytes after it had been read up to offset %d", r.in.path(), info.Size(), at)
-	}
-	return nil
+	return r.check(at, r.eof)
 }
 
 // close closes the file, if one is open; what was emitted is counted.
 func (r *lineReader) close() error {
-	if r.f == nil {
+	if r.r == nil {
 		return nil
 	}
 	r.count()
-	err := r.f.Close()
-	r.f, r.in = nil, nil
+	err := r.r.Close()
+	r.r, r.pos = nil, nil
 	return err
 }

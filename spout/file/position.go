@@ -14,8 +14,9 @@ import (
 )
 
 // position is where a file was read up to, and what was counted of it: the bytes
-// before offset. It always lies behind a line feed, or at the end of the file. Its
-// encoding, all numbers big endian:
+// before offset. It always lies behind a line feed, or at the end of the file. For a
+// compressed file all of it is about the decompressed bytes. Its encoding, all numbers
+// big endian:
 //
 //	1 byte   version, 1
 //	1 byte   flags: 1 the file ended at offset, 2 device and inode are known
@@ -128,58 +129,86 @@ func decodePosition(b []byte) (position, error) {
 
 // verify compares what was counted with the file, and finds out whether there is
 // more to read. The error is fatal if they differ.
-func (p *position) verify(ctx context.Context, f *os.File) (os.FileInfo, error) {
-	info, err := f.Stat()
+func (p *position) verify(ctx context.Context, c *content) (os.FileInfo, error) {
+	info, err := c.f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("file %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("file %s: %w", c.f.Name(), err)
 	}
-	if info.Size() < p.offset {
-		return nil, txn.Fatal(fmt.Errorf("file %s has only %d bytes, but %d were counted: it was %s; %s",
-			f.Name(), info.Size(), p.offset, p.change(info, "cut"), cure))
+	if !c.packed && info.Size() < p.offset {
+		return nil, p.tooShort(c, info, info.Size())
 	}
-	last, err := p.compare(ctx, f, info)
-	if err != nil {
-		return nil, err
+	last, err := p.compare(ctx, c)
+	var d *difference
+	switch {
+	case errors.As(err, &d) && d.short:
+		return nil, p.tooShort(c, info, d.to)
+	case errors.As(err, &d):
+		return nil, txn.Fatal(fmt.Errorf("file %s was %s: it differs from what was counted, first between offsets %d and %d; %s",
+			c.f.Name(), p.change(info, "changed"), d.from, d.to, cure))
+	case err != nil:
+		return nil, fmt.Errorf("comparing file %s: %w", c.f.Name(), err)
 	}
-	if p.complete && info.Size() > p.offset {
+	if !p.complete {
+		return info, nil
+	}
+	next := make([]byte, 2)
+	switch n, err := io.ReadFull(c, next); {
+	case n > 0:
 		p.complete = false
 		if p.offset > 0 && last != '\n' {
-			return info, p.endLine(f, last)
+			return info, p.endLine(c.f.Name(), next[:n], last)
 		}
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("file %s, offset %d: %w", c.f.Name(), p.offset, err)
 	}
 	return info, nil
 }
 
-// compare compares all blocks, and returns the last counted byte.
-func (p *position) compare(ctx context.Context, f *os.File, info os.FileInfo) (last byte, err error) {
+func (p *position) tooShort(c *content, info os.FileInfo, size int64) error {
+	return txn.Fatal(fmt.Errorf("file %s has only %d bytes, but %d were counted: it was %s; %s",
+		c.f.Name(), size, p.offset, p.change(info, "cut"), cure))
+}
+
+// difference is the error of content that is not what was counted.
+type difference struct {
+	from, to int64 // where the first difference lies
+	short    bool  // the content ends at to
+}
+
+func (d *difference) Error() string {
+	return fmt.Sprintf("it differs between offsets %d and %d", d.from, d.to)
+}
+
+// compare reads what was counted from the beginning of r and compares all of it. It
+// returns the last counted byte, or a *difference.
+func (p *position) compare(ctx context.Context, r io.Reader) (last byte, err error) {
 	buf := make([]byte, min(p.offset, blockBytes))
 	for i, want := range p.blocks {
 		if ctx != nil && ctx.Err() != nil {
-			return 0, fmt.Errorf("comparing file %s: %w", f.Name(), ctx.Err())
+			return 0, ctx.Err()
 		}
 		from := int64(i) * blockBytes
 		to := min(from+blockBytes, p.offset)
 		b := buf[:to-from]
-		if _, err := io.ReadFull(f, b); err != nil {
-			return 0, fmt.Errorf("comparing file %s, offset %d: %w", f.Name(), from, err)
+		switch n, err := io.ReadFull(r, b); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return 0, &difference{from, from + int64(n), true}
+		case err != nil:
+			return 0, fmt.Errorf("offset %d: %w", from, err)
 		}
 		if i == 0 {
-			p.head = append([]byte(nil), b[:min(len(b), headBytes)]...)
-			if fingerprint(p.head) != p.headHash {
-				return 0, p.differs(f, info, from, int64(len(p.head)))
+			head := b[:min(len(b), headBytes)]
+			if fingerprint(head) != p.headHash {
+				return 0, &difference{from, int64(len(head)), false}
 			}
+			p.head = append([]byte(nil), head...)
 		}
 		if crc32.Checksum(b, castagnoli) != want {
-			return 0, p.differs(f, info, from, to)
+			return 0, &difference{from, to, false}
 		}
 		last = b[len(b)-1]
 	}
 	return last, nil
-}
-
-func (p *position) differs(f *os.File, info os.FileInfo, from, to int64) error {
-	return txn.Fatal(fmt.Errorf("file %s was %s: it differs from what was counted, first between offsets %d and %d; %s",
-		f.Name(), p.change(info, "changed"), from, to, cure))
 }
 
 // change says what has become of the file: replaced by another one, or else word.
@@ -191,22 +220,17 @@ func (p *position) change(info os.FileInfo, word string) string {
 }
 
 // endLine handles a file that was counted to an end without a line feed and has
-// grown. If a line feed comes first, the line that was counted was all of it; else
-// it was only half of one.
-func (p *position) endLine(f *os.File, last byte) error {
-	next := make([]byte, 2)
-	n, err := f.ReadAt(next, p.offset)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("file %s, offset %d: %w", f.Name(), p.offset, err)
-	}
-	switch next = next[:n]; {
-	case n > 0 && next[0] == '\n':
+// grown by next and perhaps more. If a line feed comes first, the line that was
+// counted was all of it; else it was only half of one.
+func (p *position) endLine(name string, next []byte, last byte) error {
+	switch {
+	case next[0] == '\n':
 		p.count(next[:1])
-	case n > 1 && string(next) == "\r\n" && last != '\r':
+	case string(next) == "\r\n" && last != '\r':
 		p.count(next)
 	default:
 		return txn.Fatal(fmt.Errorf("file %s has grown within its last line, at offset %d: the line had no line feed and was counted as it was; %s",
-			f.Name(), p.offset, cure))
+			name, p.offset, cure))
 	}
 	return nil
 }

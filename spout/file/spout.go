@@ -192,13 +192,43 @@ func (s *Spout) restore(in *input, data []byte) error {
 		in.pos = pos
 		return nil
 	}
-	f, err := os.Open(in.path())
+	c, err := openContent(in.path())
 	if err != nil {
 		return fmt.Errorf("file %s, counted up to offset %d: %w", in.path(), pos.offset, err)
 	}
-	in.seen, err = pos.verify(s.ctx, f)
+	in.seen, err = pos.verify(s.ctx, c)
 	in.pos = pos
-	return errors.Join(err, f.Close())
+	return errors.Join(err, c.Close())
+}
+
+// open opens a file and goes to its position.
+func (s *Spout) open(in *input) error {
+	c, err := openContent(in.path())
+	if err != nil {
+		return fmt.Errorf("file %s: %w", in.path(), err)
+	}
+	info, err := c.f.Stat()
+	if err == nil && in.seen != nil && !os.SameFile(in.seen, info) {
+		err = errors.New("was replaced while it was to be read")
+	}
+	if err == nil {
+		err = c.skip(in.pos.offset)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("file %s, offset %d: %w", in.path(), in.pos.offset, err), c.Close())
+	}
+	in.pos.identify(info)
+	s.lines.open(c, &in.pos, false, func(at int64, eof bool) error {
+		if !eof || c.packed {
+			return nil
+		}
+		info, err := c.f.Stat()
+		if err == nil && info.Size() < at {
+			err = fmt.Errorf("was cut to %d bytes after it had been read up to offset %d", info.Size(), at)
+		}
+		return err
+	})
+	return nil
 }
 
 // NextTuple emits some lines.
@@ -227,13 +257,16 @@ func (s *Spout) next() (line []byte, ok bool, err error) {
 		if in.pos.complete {
 			continue
 		}
-		if s.lines.f == nil {
-			if err := s.lines.open(in); err != nil {
+		if s.lines.r == nil {
+			if err := s.open(in); err != nil {
 				return nil, false, err
 			}
 		}
 		in.moved = true
 		line, ok, err := s.lines.next()
+		if err != nil {
+			err = fmt.Errorf("file %s: %w", in.path(), err)
+		}
 		if err == nil && in.pos.complete {
 			err = s.lines.close()
 		}
