@@ -30,6 +30,7 @@ type Coordinator struct {
 	restarts  int           // since the last commit
 	restartAt time.Duration // with phaseWaiting
 	outage    outage
+	delayed   map[TaskID]bool // tasks that cannot store what they commit
 
 	// Of one generation.
 	ready    map[TaskID]bool
@@ -125,6 +126,11 @@ func (c *Coordinator) take(now time.Duration, ev Event) {
 		}
 	case SnapshotReported:
 		c.snapshotReported(now, ev)
+	case StoreFailed:
+		if c.in(phaseRunning, ev) {
+			c.delayed[ev.Task] = true
+			c.outage.begin(now)
+		}
 	case SpoutFinished:
 		c.spoutFinished(now, ev)
 	case ManifestStored:
@@ -149,7 +155,7 @@ func (c *Coordinator) take(now time.Duration, ev Event) {
 			c.schedule.Request(tuple.MarkBarrier)
 		}
 	case StopRequested:
-		c.stopRequested(now, ev)
+		c.stopRequested(now)
 	case TimePassed:
 		c.woken = 0
 	}
@@ -200,6 +206,8 @@ func generationOf(ev Event) (g Generation, bound bool) {
 	case InputChanged:
 		return ev.Generation, true
 	case SnapshotReported:
+		return ev.Generation, true
+	case StoreFailed:
 		return ev.Generation, true
 	case SpoutFinished:
 		return ev.Generation, true

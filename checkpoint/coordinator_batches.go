@@ -60,6 +60,10 @@ func (c *Coordinator) snapshotReported(now time.Duration, ev SnapshotReported) {
 	if !c.in(phaseRunning, ev) {
 		return
 	}
+	if c.delayed[ev.Task] {
+		delete(c.delayed, ev.Task)
+		c.storeAnswers(now)
+	}
 	if !c.tasks[ev.Task].Reports {
 		c.note("task %d reported batch %d, but is not asked to report", ev.Task, ev.Batch)
 		return
@@ -126,7 +130,7 @@ func (c *Coordinator) giveUp(b *batch) {
 }
 
 func (c *Coordinator) manifestStored(now time.Duration, ev ManifestStored) {
-	c.outage.end(now)
+	c.storeAnswers(now)
 	if !c.in(phaseRunning, ev) {
 		return
 	}
@@ -153,7 +157,7 @@ func (c *Coordinator) manifestFailed(now time.Duration, ev ManifestFailed) {
 // headMoved commits the oldest batch: invariants I1 and I2. If the region has
 // failed meanwhile, the batch counts as progress, and GenerationRaised will name it.
 func (c *Coordinator) headMoved(now time.Duration, ev HeadMoved) {
-	c.outage.end(now)
+	c.storeAnswers(now)
 	b := c.oldestAt(ev.Batch, stageMoving)
 	if b == nil {
 		c.note("the head was moved to batch %d, but not asked for", ev.Batch)
@@ -170,6 +174,13 @@ func (c *Coordinator) headMoved(now time.Duration, ev HeadMoved) {
 		c.ackCommit(now, false)
 	} else {
 		c.finishWith(now, b.kind)
+	}
+}
+
+// storeAnswers ends the outage, unless a task still waits for the store.
+func (c *Coordinator) storeAnswers(now time.Duration) {
+	if len(c.delayed) == 0 {
+		c.outage.end(now)
 	}
 }
 

@@ -27,6 +27,7 @@ func (c *Coordinator) generationRaised(now time.Duration, ev GenerationRaised) {
 	c.phase = phaseRestoring
 	c.generation, c.current, c.oldest = ev.Generation, ev.From, ev.Oldest
 	c.outage.end(now)
+	c.delayed = map[TaskID]bool{}
 	c.ready, c.finished = map[TaskID]bool{}, map[TaskID]bool{}
 	c.batches, c.next, c.ack = nil, 1, ack{}
 	if c.current != nil {
@@ -74,7 +75,7 @@ func (c *Coordinator) spoutFinished(now time.Duration, ev SpoutFinished) {
 	}
 }
 
-func (c *Coordinator) stopRequested(now time.Duration, ev StopRequested) {
+func (c *Coordinator) stopRequested(now time.Duration) {
 	switch c.phase {
 	case phaseFinishing:
 		// It ends anyway, unless a failure brings it up once more.

@@ -72,6 +72,13 @@ type (
 		Batch      BatchID
 		Snapshot   TaskSnapshot
 	}
+	// StoreFailed: the task could not store what it commits and will try again; the
+	// store may be unreachable.
+	StoreFailed struct {
+		Generation Generation
+		Task       TaskID
+		Err        error
+	}
 	// SpoutFinished: the spout task has emitted all its input. It goes on passing
 	// barriers.
 	SpoutFinished struct {
@@ -134,6 +141,7 @@ func (GenerationRaised) event()    {}
 func (TaskReady) event()           {}
 func (InputChanged) event()        {}
 func (SnapshotReported) event()    {}
+func (StoreFailed) event()         {}
 func (SpoutFinished) event()       {}
 func (ManifestStored) event()      {}
 func (ManifestFailed) event()      {}

@@ -79,6 +79,7 @@ func (m *Mover) answered(ev MoverEvent) []MoverAction {
 		return append(m.notYet(ev.Err), Reread{})
 	case HeadReread:
 		return m.reread(ev)
+	case RaiseRequested, AdvanceRequested: // no answers
 	}
 	return []MoverAction{Reread{}}
 }
@@ -95,6 +96,7 @@ func (m *Mover) begin() []MoverAction {
 			s.raise(ev)
 		case AdvanceRequested:
 			s.advance(ev, max(m.cfg.Retained, 1))
+		default: // no requests
 		}
 	}
 	m.queue = nil
@@ -185,6 +187,7 @@ func (m *Mover) notYet(err error) []MoverAction {
 			out = append(out, SwapFailed{Region: a.Region, Err: err})
 		case Advanced:
 			out = append(out, SwapFailed{Region: a.Region, Generation: a.Generation, Err: err})
+		default: // only these wait for the swap
 		}
 	}
 	return out

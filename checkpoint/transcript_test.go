@@ -183,6 +183,8 @@ func coordinatorEvents(l *line, g *Generation) (evs []Event) {
 		return []Event{ManifestStored{gen, Ref{Generation: gen, Batch: batch}}}
 	case "store-failed":
 		return []Event{ManifestFailed{gen, batch, err}}
+	case "cannot-store":
+		perTask(func(id TaskID) Event { return StoreFailed{gen, id, err} })
 	case "moved":
 		return []Event{HeadMoved{gen, batch, oldest}}
 	case "head-failed":

@@ -21,8 +21,8 @@ type (
 )
 
 // TableFormat names the format of the files that FileRef stands for: tables of
-// Pebble's format 4 with the keys and values described in docs/format/delta.md.
-const TableFormat = "pebble4.isobar1"
+// Pebble's format 7 with the keys and values described in docs/format/delta.md.
+const TableFormat = "pebble-v7"
 
 // FileRef names one object of keyed state in the store: an SST whose keys are state
 // keys (see txn.AppendStateKey).

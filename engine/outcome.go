@@ -1,9 +1,15 @@
 package engine
 
-import "github.com/isobar-io/isobar/checkpoint"
+import (
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/master"
+)
 
 // Outcome says how a run ended in order.
 type Outcome = checkpoint.Outcome
+
+// ComponentProgress counts the tuples of a component; see [Progress].
+type ComponentProgress = master.ComponentProgress
 
 // The outcomes.
 const (

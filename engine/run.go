@@ -129,7 +129,7 @@ func Run(ctx context.Context, t *Topology, opts ...Option) (res Result, err erro
 	if err != nil {
 		return Result{}, err
 	}
-	storage, err := o.open(ctx, Opening{Topology: o.name, Config: conf, Logger: o.logger, Hook: o.hook})
+	storage, err := o.open(context.WithoutCancel(ctx), Opening{Topology: o.name, Config: conf, Logger: o.logger, Hook: o.hook})
 	if err != nil {
 		return Result{}, err
 	}
@@ -138,7 +138,7 @@ func Run(ctx context.Context, t *Topology, opts ...Option) (res Result, err erro
 	}
 	run := master.Run
 	if !conf.Bool("transaction.topology") {
-		if err := refuseKept(ctx, o.name, storage.Store); err != nil {
+		if err := refuseKept(context.WithoutCancel(ctx), o.name, storage.Store); err != nil {
 			return Result{}, err
 		}
 		run = master.RunLocal

@@ -62,7 +62,7 @@ func SplitDelimited(b []byte) (key, rest []byte, err error) {
 // delimitedValueLen returns the length of the encoded value at the beginning of b,
 // which is not empty.
 func delimitedValueLen(b []byte) (int, error) {
-	n := 0
+	var n int
 	switch b[0] {
 	case tagNil:
 		n = 1

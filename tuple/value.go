@@ -247,13 +247,12 @@ func (v Value) Bool() bool {
 
 // Time returns the time of v in UTC. It panics if v is of another kind.
 func (v Value) Time() time.Time {
-	switch v.Kind() {
-	case KindTime:
+	k := v.Kind()
+	if k == KindTime {
 		return time.Unix(0, int64(v.num)).UTC()
-	case KindAny:
-		if t, ok := v.Any().(time.Time); ok {
-			return t
-		}
+	}
+	if t, ok := v.Any().(time.Time); ok && k == KindAny {
+		return t
 	}
 	panic(v.mismatch(KindTime))
 }

@@ -122,8 +122,10 @@ type ChangeFinisher interface {
 // Publisher is implemented by keyed bolts that show their state to the outside:
 // sinks. Publish is called when batch n has been committed for good, with the
 // state exactly as of n. It may be called again for the same n, also after a
-// restart, and must be idempotent. last is true for the last batch before an
-// orderly stop; others may be skipped by returning nil. An error is retried.
+// restart, and must be idempotent. An error is retried, with the newest batch that
+// is committed by then. A sink that need not show every batch returns ErrPostponed
+// until it is time; last is true for the last batch before an orderly stop, which
+// must be shown.
 type Publisher interface {
 	Publish(ctx context.Context, n BatchID, view View, last bool) error
 }
@@ -187,6 +189,10 @@ type InputEnder interface {
 func PartitionTask(p PartitionID, tasks int) int {
 	return tuple.TaskOfGroup(tuple.KeyGroup(tuple.HashBytes(string(p), 0), 1<<15), 1<<15, tasks)
 }
+
+// ErrPostponed is returned by Publish when there is nothing wrong, but it should be
+// asked again later.
+var ErrPostponed = errors.New("postponed")
 
 // Fatal marks an error of Commit, AckCommit or Publish as one that trying again
 // will not cure: the region rolls back at once. Before the first tuple, as an error

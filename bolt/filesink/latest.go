@@ -45,8 +45,8 @@ type Latest struct {
 //
 // The file shows a committed batch as a whole: it is replaced in one step, and only
 // when its content differs. It is written at most once a second: a batch that is
-// committed within a second of the last write is shown with the next one. The first
-// batch after a start and the last before a stop are always shown.
+// committed within a second of the last write is shown a little later. The first
+// batch after a start and the last before a stop are shown at once.
 //
 // The bolt must run as a single task, so give it GlobalGrouping. The file is not
 // fenced: do not let two topologies write the same one. The file that it replaces
@@ -123,7 +123,7 @@ func (l *Latest) Execute(t *tuple.Tuple, _ *txn.Collector) error {
 // Publish writes the file.
 func (l *Latest) Publish(_ context.Context, _ txn.BatchID, view txn.View, last bool) error {
 	if !last && !l.written.IsZero() && l.now().Sub(l.written) < pauseMin {
-		return nil
+		return txn.ErrPostponed
 	}
 	var rows rows
 	if err := l.values.Scan(view, rows.add); err != nil {

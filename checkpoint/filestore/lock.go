@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // errLocked: another open file holds the lock.
@@ -25,11 +26,33 @@ func lockFile(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
+// dying is how long a process that was killed may take to let go of its lock.
+const dying = 2 * time.Second
+
+// lockPatiently locks f, waiting a little for a holder that may just be dying.
+func lockPatiently(f *os.File) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.NewTimer(dying)
+	defer end.Stop()
+	for {
+		err := lock(f, false)
+		if !errors.Is(err, errLocked) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return err
+		}
+	}
+}
+
 // LockFolder makes this process the only user of a data folder until release is
 // called or the process ends. It creates the folder if it is missing. The lock is
 // an OS lock on the file "lock" in it, which also tells the pid of its holder; it
-// is never broken by age. If another process holds it, the error names the folder
-// and that pid.
+// is never broken by age. If another process holds it and does not let go within
+// two seconds, as one that was killed does, the error names the folder and that pid.
 func LockFolder(dir string) (release func() error, err error) {
 	fail := func(err error) (func() error, error) {
 		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
@@ -41,7 +64,7 @@ func LockFolder(dir string) (release func() error, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	err = lock(f, false)
+	err = lockPatiently(f)
 	if errors.Is(err, errLocked) {
 		holder := make([]byte, 20)
 		n, _ := f.ReadAt(holder, 0)

@@ -28,12 +28,8 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 )
 
-// TableFormat is what manifests call the format of the files that this package
-// writes.
-const TableFormat = "pebble-v7"
-
 const (
-	tableFormat        = sstable.TableFormatPebblev7
+	tableFormat        = sstable.TableFormatPebblev7  // checkpoint.TableFormat
 	formatMajorVersion = pebble.FormatValueSeparation // the first with that table format
 
 	cacheBytesDefault = 64 << 20

@@ -14,13 +14,7 @@ import (
 func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoint.Head, checkpoint.Version, error) {
 	data, version, err := s.ReadHead(ctx)
 	if errors.Is(err, checkpoint.ErrNotFound) {
-		for o, err := range s.List(ctx, "manifest/") {
-			if err != nil {
-				return nil, "", fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err)
-			}
-			return nil, "", fmt.Errorf("topology %q has checkpoints (%s) but no head that says which are committed: put the head back, or move the folder away to start from nothing", p.Topology, o.Name)
-		}
-		return nil, "", nil
+		return nil, "", refuseHeadless(ctx, s, p)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read the head of topology %q: %w", p.Topology, err)
@@ -38,6 +32,19 @@ func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoin
 		}
 	}
 	return h, version, nil
+}
+
+// refuseHeadless tells a store where nothing was ever committed from one whose head
+// is missing. Objects of a run that died before its first generation was raised do
+// not exist: whatever is there was written under a head.
+func refuseHeadless(ctx context.Context, s checkpoint.Store, p *plan.Plan) error {
+	for o, err := range s.List(ctx, "") {
+		if err != nil {
+			return fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err)
+		}
+		return fmt.Errorf("topology %q has checkpoint objects (%s) but no head that says which are committed: put the head back, or move the folder away to start from nothing", p.Topology, o.Name)
+	}
+	return nil
 }
 
 func hasRegion(p *plan.Plan, name string) bool {
@@ -64,6 +71,7 @@ func (m *Master) moveHead(ev checkpoint.MoverEvent) {
 		m.pause = true
 	case checkpoint.SwapSucceeded, checkpoint.HeadReread:
 		m.pause = false
+	default:
 	}
 	for _, a := range m.mover.Step(ev) {
 		m.doHead(a)

@@ -95,5 +95,6 @@ func (m *Master) takeLocal(r *region, s *localState, ev checkpoint.Event) {
 		}
 	case checkpoint.TaskFailed:
 		m.err = fmt.Errorf("topology %q: %w; it runs at most once, so nothing of it can be made up for", m.cfg.Plan.Topology, ev.Err)
+	default: // there are no checkpoints to speak of
 	}
 }

@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
-	head, version, err := readHead(ctx, cfg.Store, cfg.Plan)
+	head, version, err := readHead(m.ctx, cfg.Store, cfg.Plan)
 	if err != nil {
 		return Result{}, err
 	}

@@ -126,21 +126,21 @@ func (m *Master) restore(r *region, a checkpoint.Restore) {
 			}
 		}
 		if b.err == nil {
-			b.tasks, b.err = m.readCheckpoint(r, a.From)
+			b.tasks, b.err = m.readCheckpoint(a.From)
 		}
 		m.inbox.Put(message{region: r, built: b})
 	})
 }
 
 // readCheckpoint reads what the head names, waiting for a store that does not answer.
-func (m *Master) readCheckpoint(r *region, from *checkpoint.Ref) (*task.Restore, error) {
+func (m *Master) readCheckpoint(from *checkpoint.Ref) (*task.Restore, error) {
 	if from == nil {
 		return &task.Restore{}, nil
 	}
 	for {
 		mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, *from)
 		if err == nil {
-			return restoreFrom(m.cfg.Plan, r.Region, mf)
+			return restoreFrom(m.cfg.Plan, mf)
 		}
 		if hopeless(err) || m.ctx.Err() != nil {
 			return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)

@@ -31,7 +31,7 @@ func newManifest(cfg Config, r plan.Region, runID string) *checkpoint.Manifest {
 // restoreFrom checks that a manifest fits the topology and sorts its snapshots by
 // component. State belongs to components by name; one that has gone, or has another
 // role, is refused rather than dropped.
-func restoreFrom(p *plan.Plan, r plan.Region, mf *checkpoint.Manifest) (*task.Restore, error) {
+func restoreFrom(p *plan.Plan, mf *checkpoint.Manifest) (*task.Restore, error) {
 	what := fmt.Sprintf("restore checkpoint %d.%d of topology %q", mf.Generation, mf.Batch, mf.Topology)
 	if mf.KeyGroups != p.KeyGroups {
 		return nil, fmt.Errorf("%s: its state has %d key groups and topology.key.groups is %d: the number is fixed for the life of the state", what, mf.KeyGroups, p.KeyGroups)

@@ -18,16 +18,13 @@ import (
 func NewGeneration(ctx context.Context, env *Env, region plan.Region, slots []*Slot, n tuple.Generation, r *Restore) *Generation {
 	g := &Generation{Number: n, start: make(chan struct{}), ended: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(ctx)
-	byID := map[int]*task{}
 	for _, id := range region.Tasks {
-		t := newTask(env, g, slots[id], r)
-		byID[id] = t
-		g.tasks = append(g.tasks, t)
+		g.tasks = append(g.tasks, newTask(env, g, slots[id], r))
 	}
-	outlets := connect(env, g, byID)
+	outlets := connect(env, g)
 	var running sync.WaitGroup
 	for _, t := range g.tasks {
-		t.out = collector(env.Plan, t, byID, outlets)
+		t.out = collector(env.Plan, t, outlets)
 		running.Go(t.run)
 	}
 	go func() {
@@ -64,7 +61,7 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 type pair struct{ from, to int }
 
 // connect makes one channel for every pair of tasks that exchange tuples.
-func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
+func connect(env *Env, g *Generation) map[pair]*txn.Outlet {
 	outlets := map[pair]*txn.Outlet{}
 	for _, to := range g.tasks {
 		for _, from := range env.Plan.Senders(to.comp.ID) {
@@ -82,7 +79,7 @@ func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
 	return outlets
 }
 
-func collector(p *plan.Plan, t *task, byID map[int]*task, outlets map[pair]*txn.Outlet) *txn.Collector {
+func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collector {
 	var edges []txn.Edge
 	var all []*txn.Outlet
 	seen := map[string]bool{}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -160,8 +161,8 @@ func (c *committer) commit(a protocol.Commit) protocol.Event {
 }
 
 func (c *committer) complain(what string, n tuple.BatchID, err error) {
-	if c.task.gen.over() {
-		return // the error is that the generation has ended
+	if c.task.gen.over() || errors.Is(err, txn.ErrPostponed) {
+		return // nothing is wrong, or it is that the generation has ended
 	}
 	c.task.env.Logger.Warn(what+" failed, will try again", "component", c.task.comp.ID,
 		"task", c.task.Index, "batch", n, "err", err)

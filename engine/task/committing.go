@@ -86,6 +86,7 @@ func (c *keyedCommit) commit(ctx context.Context, _ tuple.BatchID, state any) ([
 	cut := state.(*txn.Cut)
 	files, err := c.store.Apply(ctx, cut)
 	if err != nil {
+		c.task.env.Post(checkpoint.StoreFailed{Generation: c.task.gen.Number, Task: checkpoint.TaskID(c.task.ID), Err: err})
 		return nil, err
 	}
 	c.files = files

@@ -150,8 +150,9 @@ func regenerated(ev checkpoint.Event, g generation) checkpoint.Event {
 	case checkpoint.AckConfirmed:
 		ev.Generation = g
 		return ev
+	default:
+		return ev
 	}
-	return ev
 }
 
 func (l *lead) do(a checkpoint.Action) {

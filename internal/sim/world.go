@@ -72,7 +72,8 @@ type Result struct {
 func Run(o Options) Result {
 	w := newWorld(o)
 	w.operator.begin()
-	for w.violation == nil && w.step() {
+	for more := true; more && w.violation == nil; {
+		more = w.step()
 	}
 	if !w.done {
 		w.violate("nothing is left to happen, but the run has not ended\n%s", w.state())
@@ -162,11 +163,6 @@ func (w *world) after(d time.Duration, do func()) { w.queue.push(w.now+d, do) }
 func (w *world) at(at time.Duration, do func()) { w.queue.push(max(at, w.now), do) }
 
 func (w *world) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
-
-// between draws a duration from [from, to).
-func (w *world) between(from, to time.Duration) time.Duration {
-	return from + time.Duration(w.rng.Int64N(int64(to-from)))
-}
 
 // around draws a duration of about a mean, long ones being rare; none is longer than
 // five times that.

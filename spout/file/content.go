@@ -82,7 +82,7 @@ func (c *content) Read(b []byte) (int, error) {
 		return c.f.Read(b)
 	}
 	n, err := c.unpacker.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // an unpacker returns it bare; wrapped it is another's
+	if err != nil && err != io.EOF {
 		err = &unpackError{err}
 	}
 	return n, err

@@ -129,6 +129,9 @@ func (p *Participant) ackReceived(ev AckReceived) error {
 	}
 	p.received = max(p.received, ev.Batch)
 	want := Acknowledge{Batch: ev.Batch, Oldest: ev.Oldest, Last: ev.Last}
+	if ev.Last && !p.acked.Last {
+		p.ackRetry = retry{} // an orderly stop waits for it
+	}
 	if covers(p.acked, want) {
 		p.do(Confirm{Batch: p.acked.Batch, Last: p.acked.Last})
 		return nil
