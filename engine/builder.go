@@ -4,10 +4,10 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/isobar-io/isobar/engine/config"
 	"github.com/isobar-io/isobar/engine/plan"
-	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
 
@@ -22,6 +22,15 @@ type TopologyBuilder struct {
 type component struct {
 	plan.Component
 	factory func() any
+	own     map[string]any // configuration that the instance wants
+	given   map[string]any // configuration that the declarer was given
+}
+
+func (c *component) set(key string, value any) {
+	if c.given == nil {
+		c.given = map[string]any{}
+	}
+	c.given[key] = value
 }
 
 // NewTopologyBuilder returns an empty builder.
@@ -35,17 +44,18 @@ func (b *TopologyBuilder) SetConfig(v config.Values) { b.config = v }
 // order, also of a rerun that had nothing left to do.
 func (b *TopologyBuilder) OnFinished(fn func(Result)) { b.finished = fn }
 
-// SetSpout adds a spout with a number of tasks. newSpout is called once for every
-// new instance of a task, and once by Build to look at it.
-func (b *TopologyBuilder) SetSpout(id string, newSpout func() txn.Spout, tasks int) {
-	b.add(id, func() any { return newSpout() }, tasks)
+// SetSpout adds a spout that is run by a number of tasks, each on a goroutine of its
+// own. newSpout is called once for every new instance of a task, and once by Build to
+// look at it.
+func (b *TopologyBuilder) SetSpout(id string, newSpout func() txn.Spout, parallelism int) *SpoutDeclarer {
+	return &SpoutDeclarer{b.add(id, func() any { return newSpout() }, parallelism)}
 }
 
-// SetBolt adds a bolt with a number of tasks and returns the declarer of its inputs.
-// What kind of bolt it is (txn.StatefulBolt, txn.KeyedBolt, or plain) is seen from
-// its methods. newBolt is called as newSpout in SetSpout.
-func (b *TopologyBuilder) SetBolt(id string, newBolt func() txn.Bolt, tasks int) *BoltDeclarer {
-	return &BoltDeclarer{b.add(id, func() any { return newBolt() }, tasks)}
+// SetBolt adds a bolt and returns the declarer of its inputs. What kind of bolt it is
+// (txn.StatefulBolt, txn.KeyedBolt, or plain) is seen from its methods. newBolt and
+// parallelism are as in SetSpout.
+func (b *TopologyBuilder) SetBolt(id string, newBolt func() txn.Bolt, parallelism int) *BoltDeclarer {
+	return &BoltDeclarer{b.add(id, func() any { return newBolt() }, parallelism)}
 }
 
 func (b *TopologyBuilder) add(id string, factory func() any, tasks int) *component {
@@ -54,53 +64,25 @@ func (b *TopologyBuilder) add(id string, factory func() any, tasks int) *compone
 	return c
 }
 
-// BoltDeclarer declares the inputs of a bolt. Its methods return it.
-type BoltDeclarer struct{ c *component }
-
-func (d *BoltDeclarer) input(component string, g txn.Grouping, fields ...string) *BoltDeclarer {
-	return d.Input(plan.Input{Component: component, Stream: tuple.DefaultStream, Grouping: g, Fields: fields})
-}
-
-// Input subscribes to any stream in any way.
-func (d *BoltDeclarer) Input(in plan.Input) *BoltDeclarer {
-	d.c.Inputs = append(d.c.Inputs, in)
-	return d
-}
-
-// ShuffleGrouping spreads the tuples of a component evenly over the bolt's tasks.
-func (d *BoltDeclarer) ShuffleGrouping(component string) *BoltDeclarer {
-	return d.input(component, txn.Shuffle)
-}
-
-// FieldsGrouping sends tuples with the same values in the fields to the same task.
-func (d *BoltDeclarer) FieldsGrouping(component string, fields ...string) *BoltDeclarer {
-	return d.input(component, txn.ByFields, fields...)
-}
-
-// AllGrouping sends every tuple to every task.
-func (d *BoltDeclarer) AllGrouping(component string) *BoltDeclarer {
-	return d.input(component, txn.All)
-}
-
-// GlobalGrouping sends all tuples to the bolt's first task.
-func (d *BoltDeclarer) GlobalGrouping(component string) *BoltDeclarer {
-	return d.input(component, txn.Global)
-}
-
 // Topology is a checked graph of components, ready to run.
 type Topology struct {
 	components []plan.Component
 	factories  map[string]func() any
+	own        map[string]config.Values // configuration by component
 	config     config.Values
 	finished   func(Result)
 }
 
 // Build checks the topology. The error joins every mistake found.
 func (b *TopologyBuilder) Build() (*Topology, error) {
-	t := &Topology{factories: map[string]func() any{}, config: b.config, finished: b.finished}
+	t := &Topology{factories: map[string]func() any{}, own: map[string]config.Values{}, config: b.config, finished: b.finished}
 	var errs []error
 	for _, c := range b.components {
 		errs = append(errs, c.inspect())
+		own, err1 := config.OfComponent(c.ID, c.own)
+		given, err2 := config.OfComponent(c.ID, c.given)
+		errs = append(errs, err1, err2)
+		t.own[c.ID] = config.Merge(own, given)
 		t.factories[c.ID] = c.factory
 		t.components = append(t.components, c.Component)
 	}
@@ -113,8 +95,19 @@ func (b *TopologyBuilder) Build() (*Topology, error) {
 	return t, nil
 }
 
+// plan lays the topology out under a configuration.
 func (t *Topology) plan(name string, c config.Values) (*plan.Plan, error) {
-	return plan.New(name, c.Int("topology.key.groups"), t.components)
+	comps := slices.Clone(t.components)
+	for i := range comps {
+		own := config.Merge(c, t.own[comps[i].ID])
+		if n := own.Int("topology.tasks"); n > 0 {
+			comps[i].Tasks = n
+		}
+		if most := own.Int("topology.max.task.parallelism"); most > 0 {
+			comps[i].Tasks = min(comps[i].Tasks, most)
+		}
+	}
+	return plan.New(name, c.Int("topology.key.groups"), comps)
 }
 
 // inspect makes an instance and sees what it is and what it emits.
@@ -140,6 +133,9 @@ func (c *component) inspect() (err error) {
 		c.Role = plan.Stateful
 	default:
 		c.Role = plan.Plain
+	}
+	if cfg, ok := inst.(txn.Configurer); ok {
+		c.own = cfg.ComponentConfiguration()
 	}
 	d, ok := inst.(txn.Declarer)
 	if !ok {

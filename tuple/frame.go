@@ -22,6 +22,11 @@ type Stream struct {
 	Component string // the component that emits it
 	ID        string // its name, DefaultStream if none was given
 	Fields    Fields
+	// Kinds are those of the fields, KindAny standing for every kind; nil if the
+	// fields are not typed.
+	Kinds []Kind
+	// Direct streams have their receiving task named by the emitter.
+	Direct bool
 }
 
 // MarkKind says what a mark in a channel means.

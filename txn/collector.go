@@ -7,17 +7,6 @@ import (
 	"github.com/isobar-io/isobar/tuple"
 )
 
-// Grouping says which tasks of a bolt receive a tuple.
-type Grouping uint8
-
-// The groupings.
-const (
-	Shuffle  Grouping = iota // the tasks in turn
-	ByFields                 // the task that owns the key group of the fields' hash
-	All                      // every task
-	Global                   // the first task
-)
-
 // Outlet is the sending end of one channel: it gathers tuples in an open frame and
 // hands over the frame when it is full.
 type Outlet struct {
@@ -47,7 +36,7 @@ func (o *Outlet) open(e *Edge) *tuple.Frame {
 		o.flush()
 	}
 	o.edge = e
-	o.frame.Begin(e.Stream, e.Grouping == ByFields)
+	o.frame.Begin(e.Stream, e.Grouping.Keyed())
 	o.frame.Grow(max(o.limit, 1))
 	return o.frame
 }
@@ -65,18 +54,6 @@ func (o *Outlet) mark(m tuple.Mark) {
 	o.sent = 0
 }
 
-// Edge connects one output stream to one subscribed bolt.
-type Edge struct {
-	Stream   *tuple.Stream
-	Grouping Grouping
-	Fields   []int // positions of the grouping fields in Stream
-	Groups   int   // number of key groups
-	Outlets  []*Outlet
-	Next     int // the task that shuffle grouping begins with
-
-	route []*Outlet // by key group
-}
-
 // Collector is how components emit. It belongs to one task and may be used only
 // during the calls it is passed to, on their goroutine.
 //
@@ -87,11 +64,13 @@ type Collector struct {
 	streams []outStream
 	outlets []*Outlet
 	emitted uint64
+	targets []*Outlet // scratch
 }
 
 type outStream struct {
 	stream *tuple.Stream
 	width  int
+	slow   bool // values are checked or tapped
 	edges  []Edge
 	tap    func(stream string, vals []tuple.Value)
 }
@@ -100,17 +79,12 @@ type outStream struct {
 func NewCollector(streams []*tuple.Stream, edges []Edge, outlets []*Outlet) *Collector {
 	c := &Collector{outlets: outlets}
 	for _, s := range streams {
-		o := outStream{stream: s, width: len(s.Fields)}
+		o := outStream{stream: s, width: len(s.Fields), slow: s.Kinds != nil}
 		for _, e := range edges {
 			if e.Stream != s {
 				continue
 			}
-			if e.Grouping == ByFields {
-				e.route = make([]*Outlet, e.Groups)
-				for g := range e.route {
-					e.route[g] = e.Outlets[tuple.TaskOfGroup(g, e.Groups, len(e.Outlets))]
-				}
-			}
+			e.prepare()
 			o.edges = append(o.edges, e)
 		}
 		c.streams = append(c.streams, o)
@@ -128,7 +102,7 @@ func NewCollector(streams []*tuple.Stream, edges []Edge, outlets []*Outlet) *Col
 func NewTestCollector(streams []*tuple.Stream, sink func(stream string, vals []tuple.Value)) *Collector {
 	c := NewCollector(streams, nil, nil)
 	for i := range c.streams {
-		c.streams[i].tap = sink
+		c.streams[i].tap, c.streams[i].slow = sink, true
 	}
 	return c
 }
@@ -136,8 +110,9 @@ func NewTestCollector(streams []*tuple.Stream, sink func(stream string, vals []t
 // Emit1 emits a tuple of one value on the default stream.
 func (c *Collector) Emit1(v tuple.Value) {
 	s := c.main
-	if s == nil || s.width != 1 {
-		panic(c.badEmit(s, 1))
+	if s == nil || s.width != 1 || s.slow {
+		c.emit(s, v)
+		return
 	}
 	c.emitted++
 	for i := range s.edges {
@@ -151,16 +126,9 @@ func (c *Collector) Emit1(v tuple.Value) {
 			e.route[tuple.KeyGroup(h, e.Groups)].append1(e, v, h)
 		case Shuffle:
 			e.turn().append1(e, v, 0)
-		case Global:
-			e.Outlets[0].append1(e, v, 0)
-		case All:
-			for _, o := range e.Outlets {
-				o.append1(e, v, 0)
-			}
+		default:
+			c.append(e, v)
 		}
-	}
-	if s.tap != nil {
-		s.tap(s.stream.ID, []tuple.Value{v})
 	}
 }
 
@@ -171,39 +139,86 @@ func (c *Collector) Emit2(v, w tuple.Value) { c.emit(c.main, v, w) }
 func (c *Collector) Emit(vals ...tuple.Value) { c.emit(c.main, vals...) }
 
 // EmitTo emits a tuple on a named stream.
-func (c *Collector) EmitTo(stream string, vals ...tuple.Value) {
-	for i := range c.streams {
-		if s := &c.streams[i]; s.stream.ID == stream {
-			c.emit(s, vals...)
-			return
+func (c *Collector) EmitTo(stream string, vals ...tuple.Value) { c.emit(c.stream(stream), vals...) }
+
+// EmitTasks emits as EmitTo does and returns the ids of the tasks that the tuple went
+// to.
+func (c *Collector) EmitTasks(stream string, vals ...tuple.Value) []int {
+	s := c.stream(stream)
+	c.check(s, vals)
+	c.emitted++
+	var ids []int
+	for i := range s.edges {
+		e := &s.edges[i]
+		for _, o := range c.append(e, vals...) {
+			ids = append(ids, e.Targets[slices.Index(e.Outlets, o)])
 		}
 	}
-	panic(fmt.Sprintf("emit on stream %q, which the component does not declare", stream))
+	return ids
 }
 
-func (c *Collector) emit(s *outStream, vals ...tuple.Value) {
-	if s == nil || s.width != len(vals) {
-		panic(c.badEmit(s, len(vals)))
+// EmitDirect emits a tuple on a direct stream to one task, by its topology-wide id;
+// see [Context.TaskIDs]. The stream's subscribers must include that task.
+func (c *Collector) EmitDirect(stream string, task int, vals ...tuple.Value) {
+	s := c.stream(stream)
+	if !s.stream.Direct {
+		panic(fmt.Sprintf("emit direct on stream %q, which is not declared direct", stream))
 	}
+	c.check(s, vals)
 	c.emitted++
 	for i := range s.edges {
 		e := &s.edges[i]
-		switch e.Grouping {
-		case ByFields:
-			h := e.hash(vals)
-			e.route[tuple.KeyGroup(h, e.Groups)].append(e, vals, h)
-		case Shuffle:
-			e.turn().append(e, vals, 0)
-		case Global:
-			e.Outlets[0].append(e, vals, 0)
-		case All:
-			for _, o := range e.Outlets {
-				o.append(e, vals, 0)
-			}
+		if t := slices.Index(e.Targets, task); t >= 0 {
+			e.Outlets[t].append(e, vals, 0)
+			return
 		}
 	}
+	if s.tap == nil {
+		panic(fmt.Sprintf("emit direct on stream %q to task %d, which does not read it", stream, task))
+	}
+	s.tap(s.stream.ID, slices.Clone(vals))
+}
+
+func (c *Collector) stream(id string) *outStream {
+	for i := range c.streams {
+		if s := &c.streams[i]; s.stream.ID == id {
+			return s
+		}
+	}
+	panic(fmt.Sprintf("emit on stream %q, which the component does not declare", id))
+}
+
+func (c *Collector) emit(s *outStream, vals ...tuple.Value) {
+	c.check(s, vals)
+	c.emitted++
+	for i := range s.edges {
+		c.append(&s.edges[i], vals...)
+	}
 	if s.tap != nil {
-		s.tap(s.stream.ID, append([]tuple.Value(nil), vals...))
+		s.tap(s.stream.ID, slices.Clone(vals))
+	}
+}
+
+// append appends a tuple to the channels that an edge chooses, which it returns.
+func (c *Collector) append(e *Edge, vals ...tuple.Value) []*Outlet {
+	targets, h := e.choose(c.targets[:0], vals)
+	for _, o := range targets {
+		o.append(e, vals, h)
+	}
+	c.targets = targets
+	return targets
+}
+
+// check panics if vals do not fit a stream.
+func (c *Collector) check(s *outStream, vals []tuple.Value) {
+	if s == nil || s.width != len(vals) {
+		panic(c.badEmit(s, len(vals)))
+	}
+	for i, k := range s.stream.Kinds {
+		if have := vals[i].Kind(); have != k && k != tuple.KindAny {
+			panic(fmt.Sprintf("emit on stream %q: field %q is declared as %s, and %s is of kind %s",
+				s.stream.ID, s.stream.Fields[i], k, vals[i], have))
+		}
 	}
 }
 
@@ -214,40 +229,6 @@ func (c *Collector) badEmit(s *outStream, n int) string {
 	}
 	return fmt.Sprintf("emit %d values on stream %q, which declares %d fields %q",
 		n, s.stream.ID, s.width, []string(s.stream.Fields))
-}
-
-func (e *Edge) badKey(v tuple.Value) string {
-	return fmt.Sprintf("emit on stream %q: value %s is grouped by, but an object cannot be a key", e.Stream.ID, v)
-}
-
-func isObject(v tuple.Value) bool { return v.Kind() == tuple.KindAny }
-
-func (e *Edge) turn() *Outlet {
-	o := e.Outlets[e.Next]
-	if e.Next++; e.Next == len(e.Outlets) {
-		e.Next = 0
-	}
-	return o
-}
-
-func (e *Edge) hash(vals []tuple.Value) uint64 {
-	if len(e.Fields) == 1 {
-		h, ok := vals[e.Fields[0]].Hash()
-		if !ok {
-			panic(e.badKey(vals[e.Fields[0]]))
-		}
-		return h
-	}
-	var buf [8]tuple.Value
-	key := buf[:0]
-	for _, f := range e.Fields {
-		key = append(key, vals[f])
-	}
-	h, ok := tuple.HashKey(key)
-	if !ok {
-		panic(e.badKey(key[slices.IndexFunc(key, isObject)]))
-	}
-	return h
 }
 
 func (o *Outlet) append1(e *Edge, v tuple.Value, h uint64) {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -37,6 +38,12 @@ type Opener interface {
 // after the last call of any other method, also when the task has failed.
 type Closer interface {
 	Close() error
+}
+
+// Configurer is implemented by components that want configuration of their own,
+// whatever the topology's is. What the topology's builder says of the component wins.
+type Configurer interface {
+	ComponentConfiguration() map[string]any
 }
 
 // Bolt processes tuples one at a time. An error or a panic fails the region, which
@@ -226,20 +233,50 @@ func (d *OutputDeclarer) Declare(fields ...string) { d.DeclareStream(tuple.Defau
 
 // DeclareStream names the fields of a further stream.
 func (d *OutputDeclarer) DeclareStream(id string, fields ...string) {
-	for _, s := range d.streams {
-		if s.ID == id {
-			d.errs = append(d.errs, fmt.Errorf("stream %q is declared twice", id))
+	d.add(&tuple.Stream{ID: id, Fields: fields})
+}
+
+// DeclareDirect names the fields of a direct stream, whose receiving task is named
+// with every tuple.
+func (d *OutputDeclarer) DeclareDirect(id string, fields ...string) {
+	d.add(&tuple.Stream{ID: id, Fields: fields, Direct: true})
+}
+
+// DeclareTyped declares a stream whose fields have kinds: emitting another kind is an
+// error at once.
+func (d *OutputDeclarer) DeclareTyped(id string, fields ...Field) {
+	s := &tuple.Stream{ID: id, Kinds: []tuple.Kind{}}
+	for _, f := range fields {
+		s.Fields = append(s.Fields, f.Name)
+		s.Kinds = append(s.Kinds, f.Kind)
+	}
+	d.add(s)
+}
+
+// Field is a field with a kind; tuple.KindAny stands for every kind.
+type Field struct {
+	Name string
+	Kind tuple.Kind
+}
+
+func (d *OutputDeclarer) add(s *tuple.Stream) {
+	if strings.HasPrefix(s.ID, "__") {
+		d.errs = append(d.errs, fmt.Errorf("stream %q: ids that begin with __ are reserved", s.ID))
+	}
+	for _, other := range d.streams {
+		if other.ID == s.ID {
+			d.errs = append(d.errs, fmt.Errorf("stream %q is declared twice", s.ID))
 			return
 		}
 	}
 	seen := map[string]bool{}
-	for _, f := range fields {
+	for _, f := range s.Fields {
 		if f == "" || seen[f] {
-			d.errs = append(d.errs, fmt.Errorf("stream %q declares field %q twice or without a name", id, f))
+			d.errs = append(d.errs, fmt.Errorf("stream %q declares field %q twice or without a name", s.ID, f))
 		}
 		seen[f] = true
 	}
-	d.streams = append(d.streams, &tuple.Stream{ID: id, Fields: fields})
+	d.streams = append(d.streams, s)
 }
 
 // Streams returns what was declared and what was wrong with it.

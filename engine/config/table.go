@@ -50,9 +50,11 @@ type Key struct {
 	Min     int // the range of an Int key
 	Max     int
 	// Unit is the unit of one: time.Millisecond, time.Second; 0 if not a duration.
-	Unit    time.Duration
-	Scope   Scope
-	Meaning string
+	Unit  time.Duration
+	Scope Scope
+	// Component is set for keys that a component may have a value of its own for.
+	Component bool
+	Meaning   string
 
 	check func(string) error // further check of a String value
 }
@@ -91,7 +93,38 @@ var table = []Key{
 		Meaning: "Key groups that keyed state is divided into: the most tasks a keyed bolt can have. Fixed for the life of the state.",
 	},
 	{
-		Name: "topology.state.cache.mb", Type: Int, Default: 256, Min: 1, Max: 1 << 20, Scope: ScopeTask,
+		Name: "topology.tasks", Type: Int, Default: 0, Min: 0, Max: 1 << 16, Scope: ScopeTask, Component: true,
+		Meaning: "Tasks of a component. 0: as many as its parallelism.",
+	},
+	{
+		Name: "topology.max.task.parallelism", Type: Int, Default: 0, Min: 0, Max: 1 << 16, Scope: ScopeTask, Component: true,
+		Meaning: "The most tasks that a component is given, whatever its parallelism or `topology.tasks` says. 0: no limit.",
+	},
+	{
+		Name: "topology.tick.tuple.freq.secs", Type: Int, Default: 0, Min: 0, Max: noMax,
+		Unit: time.Second, Scope: ScopeTask, Component: true,
+		Meaning: "Seconds between tick tuples, which a bolt receives from component `__system` on stream `__tick`. 0: none.",
+	},
+	{
+		Name: "topology.debug", Type: Bool, Default: false, Scope: ScopeTask, Component: true,
+		Meaning: "Log every tuple that is executed, at level debug.",
+	},
+	{
+		Name: "topology.max.error.report.per.interval", Type: Int, Default: 5, Min: 1, Max: noMax, Scope: ScopeTask, Component: true,
+		Meaning: "Errors that a task may report in each interval; the rest is counted and dropped.",
+	},
+	{
+		Name: "topology.error.throttle.interval.secs", Type: Int, Default: 10, Min: 1, Max: noMax,
+		Unit: time.Second, Scope: ScopeTask, Component: true,
+		Meaning: "Seconds of the interval in which reported errors are counted.",
+	},
+	{
+		Name: "topology.poison.max.attempts", Type: Int, Default: 0, Min: 0, Max: noMax, Scope: ScopeTask, Component: true,
+		Meaning: "Failures of user code on the same tuple after which the tuple goes to the failed stream of its component instead. " +
+			"Must be lower than `topology.restart.max`. 0: never; the region fails.",
+	},
+	{
+		Name: "topology.state.cache.mb", Type: Int, Default: 256, Min: 1, Max: 1 << 20, Scope: ScopeTask, Component: true,
 		Meaning: "Megabytes of keyed state that a task keeps in memory; the rest is read from its local store.",
 	},
 	{

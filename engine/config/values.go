@@ -26,6 +26,9 @@ const (
 	FromFlag     = "-c"
 )
 
+// fromComponent is the origin of a value that component id sets for itself.
+func fromComponent(id string) string { return "component " + id }
+
 // Defaults returns the values of a run that was given none.
 func Defaults() Values { return Values{} }
 
@@ -42,6 +45,25 @@ func Of(values map[string]any) (Values, error) {
 			continue
 		}
 		set[name] = entry{v, FromTopology}
+	}
+	return layer(set, errs)
+}
+
+// OfComponent returns the layer that component id sets for itself, which wins over
+// all others. Only keys that Key.Component marks, and user keys, may be in it.
+func OfComponent(id string, values map[string]any) (Values, error) {
+	set := make(map[string]entry, len(values))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		err := acceptNamed(name, values[name])
+		if err == nil && !isUser(name) && !byName[name].Component {
+			err = fmt.Errorf("%s cannot be set for one component, only for the topology", name)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("configuration of component %q: %w", id, err))
+			continue
+		}
+		set[name] = entry{values[name], fromComponent(id)}
 	}
 	return layer(set, errs)
 }
@@ -91,7 +113,7 @@ func (v Values) Get(name string) (value any, ok bool) {
 }
 
 // Origin says where a key's value comes from: [FromDefault], [FromTopology],
-// [FromFlag], or the path of a file.
+// [FromFlag], the path of a file, or "component" and its id.
 func (v Values) Origin(name string) string {
 	if e, ok := v.set[name]; ok {
 		return e.origin

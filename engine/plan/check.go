@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
 
@@ -63,7 +64,7 @@ func checkInputs(c *Component, byID map[string]*Component) []error {
 	if len(c.Inputs) == 0 {
 		errs = append(errs, fmt.Errorf("bolt %q has no input: give it a grouping", c.ID))
 	}
-	keyWidth := -1
+	var keyKinds []string
 	for i, in := range c.Inputs {
 		// It would receive every tuple twice, and a keyed bolt under two keys.
 		if slices.ContainsFunc(c.Inputs[:i], func(o Input) bool { return o.Component == in.Component && o.Stream == in.Stream }) {
@@ -89,22 +90,68 @@ func checkInputs(c *Component, byID map[string]*Component) []error {
 				errs = append(errs, fmt.Errorf("bolt %q: stream %q of %q has no field %q, it has %q", c.ID, in.Stream, in.Component, f, []string(s.Fields)))
 			}
 		}
-		if in.Grouping == txn.ByFields && len(in.Fields) == 0 {
-			errs = append(errs, fmt.Errorf("bolt %q: fields grouping on %q names no field", c.ID, in.Component))
-		}
+		errs = append(errs, checkGrouping(c, in, s)...)
 		if c.Role != Keyed || c.KeyFields != nil {
 			continue
 		}
-		switch {
-		case in.Grouping != txn.ByFields:
+		if in.Grouping != txn.ByFields {
 			errs = append(errs, fmt.Errorf("keyed bolt %q reads %q without fields grouping, so its keys would be spread over tasks: use FieldsGrouping(%q, …)", c.ID, in.Component, in.Component))
-		case keyWidth >= 0 && keyWidth != len(in.Fields):
-			errs = append(errs, fmt.Errorf("keyed bolt %q groups its inputs by %d and by %d fields: all must have the same key", c.ID, keyWidth, len(in.Fields)))
+			continue
 		}
-		keyWidth = len(in.Fields)
+		kinds := kindsOf(s, in.Fields)
+		if keyKinds == nil {
+			keyKinds = kinds
+		}
+		if len(kinds) != len(keyKinds) || !slices.EqualFunc(kinds, keyKinds, mayEqual) {
+			errs = append(errs, fmt.Errorf("keyed bolt %q groups its inputs by (%s) and by (%s): all must have the same kinds of key",
+				c.ID, strings.Join(keyKinds, ", "), strings.Join(kinds, ", ")))
+		}
 	}
 	return errs
 }
+
+// checkGrouping checks one subscription by itself.
+func checkGrouping(c *Component, in Input, s *tuple.Stream) []error {
+	var errs []error
+	switch {
+	case in.Grouping.Keyed() && len(in.Fields) == 0:
+		errs = append(errs, fmt.Errorf("bolt %q: fields grouping on %q names no field", c.ID, in.Component))
+	case !in.Grouping.Keyed() && len(in.Fields) > 0:
+		errs = append(errs, fmt.Errorf("bolt %q: the grouping of %q takes no fields, and was given %q", c.ID, in.Component, in.Fields))
+	case in.Grouping == txn.Custom && in.Custom == nil:
+		errs = append(errs, fmt.Errorf("bolt %q: the custom grouping of %q is nil", c.ID, in.Component))
+	case in.Grouping == txn.Direct && !s.Direct:
+		errs = append(errs, fmt.Errorf("bolt %q: stream %q of %q is not direct, so it cannot be read by direct grouping: declare it with DeclareDirect", c.ID, in.Stream, in.Component))
+	case in.Grouping != txn.Direct && s.Direct:
+		errs = append(errs, fmt.Errorf("bolt %q: stream %q of %q is direct: read it by DirectGrouping", c.ID, in.Stream, in.Component))
+	}
+	for _, f := range in.Fields {
+		if i := s.Fields.Index(f); i >= 0 && s.Kinds != nil && s.Kinds[i] == tuple.KindAny && in.Grouping.Keyed() {
+			errs = append(errs, fmt.Errorf("bolt %q: field %q of stream %q of %q may hold objects, which cannot be keys: declare its kind", c.ID, f, in.Stream, in.Component))
+		}
+	}
+	return errs
+}
+
+// kindsOf returns the kinds of a key as text: string and bytes are one kind of key,
+// and an untyped field may hold every kind.
+func kindsOf(s *tuple.Stream, fields []string) []string {
+	kinds := make([]string, len(fields))
+	for i, f := range fields {
+		at := s.Fields.Index(f)
+		switch {
+		case at < 0 || s.Kinds == nil || s.Kinds[at] == tuple.KindAny:
+			kinds[i] = "any"
+		case s.Kinds[at] == tuple.KindString || s.Kinds[at] == tuple.KindBytes:
+			kinds[i] = "text"
+		default:
+			kinds[i] = s.Kinds[at].String()
+		}
+	}
+	return kinds
+}
+
+func mayEqual(a, b string) bool { return a == b || a == "any" || b == "any" }
 
 func names(byID map[string]*Component) string {
 	var ids []string

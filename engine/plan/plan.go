@@ -45,7 +45,8 @@ type Input struct {
 	Component string
 	Stream    string
 	Grouping  txn.Grouping
-	Fields    []string // for txn.ByFields
+	Fields    []string // for txn.ByFields and txn.PartialKey
+	Custom    func() txn.CustomGrouping
 }
 
 // Task is one instance of a component.

@@ -91,11 +91,16 @@ func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collect
 			Groups:   p.KeyGroups,
 			Next:     t.Index % n, // so that senders do not all begin with the first
 		}
+		for to := first; to < first+n; to++ {
+			e.Targets = append(e.Targets, to)
+			e.Outlets = append(e.Outlets, outlets[pair{t.ID, to}])
+		}
+		if sub.Input.Custom != nil {
+			e.Custom = sub.Input.Custom()
+			e.Custom.Prepare(txn.GroupingContext{Stream: e.Stream, TaskID: t.ID, Targets: e.Targets})
+		}
 		for _, f := range sub.Input.Fields {
 			e.Fields = append(e.Fields, e.Stream.Fields.Index(f))
-		}
-		for to := first; to < first+n; to++ {
-			e.Outlets = append(e.Outlets, outlets[pair{t.ID, to}])
 		}
 		if !seen[sub.Component.ID] {
 			seen[sub.Component.ID] = true

@@ -88,7 +88,7 @@ func checkLayers(s *source) []string {
 // those for tests as well.
 var drivers = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate"},
-	"github.com/klauspost/compress":    {"spout/file"},
+	"github.com/klauspost/compress":   {"spout/file"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
 	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},
 	"golang.org/x/sys":                 {"checkpoint/filestore", "spout/file"},
