@@ -153,7 +153,7 @@ func TestManifestChecksFindWhatIsWrong(t *testing.T) {
 		"the component is not listed":   func(m *Manifest) { m.Tasks[0].Component = "other" },
 		"not within parallelism 2":      func(m *Manifest) { m.Tasks[1].Index = 2 },
 		"listed twice":                  func(m *Manifest) { m.Tasks[1] = m.Tasks[0] },
-		"handle of batch 16 follows":    func(m *Manifest) { m.Tasks[1].Handles[1].Batch = 16 },
+		"handle of batch 15 follows":    func(m *Manifest) { m.Tasks[1].Handles[1].Batch = 15 },
 		"handle of 4.17 is newer":       func(m *Manifest) { m.Tasks[1].Handles[1].Generation = 4 },
 		"has size 0":                    func(m *Manifest) { m.Tasks[1].Files[0].Size = 0 },
 		"has a part that is empty":      func(m *Manifest) { m.Tasks[1].Files[0].Name = "/etc/passwd" },

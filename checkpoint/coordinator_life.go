@@ -52,10 +52,10 @@ func (c *Coordinator) taskReady(now time.Duration, ev TaskReady) {
 	c.schedule = barrier.NewSchedule(barrier.ScheduleConfig{
 		Interval: c.cfg.Interval, MaxPending: c.cfg.MaxPending, Next: c.next,
 	}, now)
-	c.do(StartTasks{Generation: c.generation, Next: c.next})
+	c.do(StartTasks{Generation: c.generation, Next: c.next, Hold: c.stop})
 	switch {
-	case c.stop:
-		c.closeLast(now, tuple.MarkLastBarrier)
+	case c.stop: // with the input held, there is nothing to commit
+		c.finishWith(now, tuple.MarkLastBarrier)
 	case c.current != nil:
 		c.ackCommit(now, false)
 	}
@@ -91,12 +91,12 @@ func (c *Coordinator) stopRequested(now time.Duration) {
 	}
 }
 
-// closeLast asks for the last barrier. If nothing has happened that is not
-// committed, and with MarkEnd if the end has been committed before, then it would
-// add nothing, and the committed batch is the last.
+// closeLast asks for the last barrier. It would add nothing if the end of all input is
+// committed and nothing has happened since; then the committed batch is the last. A
+// region that only seems idle may have emitted already: InputChanged is under way.
 func (c *Coordinator) closeLast(now time.Duration, kind tuple.MarkKind) {
 	ended := c.current != nil && c.current.Ended
-	if !c.schedule.Quiet() || kind == tuple.MarkEnd && !ended {
+	if !c.schedule.Quiet() || !ended {
 		c.schedule.Request(kind)
 		return
 	}
@@ -129,6 +129,9 @@ func (c *Coordinator) taskFailed(now time.Duration, ev TaskFailed) {
 		return
 	}
 	c.phase = phaseWaiting
+	if ev.Learned {
+		c.restarts = 0
+	}
 	c.restarts++
 	if c.cfg.MaxRestarts > 0 && c.restarts > c.cfg.MaxRestarts {
 		c.fail(fmt.Errorf("region %q failed again after %d restarts without a commit: %w",

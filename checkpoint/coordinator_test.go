@@ -227,10 +227,10 @@ func (w *world) disturb() {
 	task := TaskID(rapid.IntRange(0, 3).Draw(w.t, "task"))
 	switch rapid.IntRange(0, 9).Draw(w.t, "disturbance") {
 	case 0:
-		w.step(TaskFailed{w.generation, task, errors.New("no")})
+		w.step(TaskFailed{Generation: w.generation, Task: task, Err: errors.New("no")})
 	case 1:
 		w.step(SnapshotReported{w.generation - 1, task, w.closed + 1, TaskSnapshot{}})
-		w.step(TaskFailed{w.generation - 1, task, errors.New("old")})
+		w.step(TaskFailed{Generation: w.generation - 1, Task: task, Err: errors.New("old")})
 	case 2:
 		w.step(HeadMoved{w.generation - 1, w.closed, 0})
 		w.step(AckConfirmed{w.generation - 1, task, w.closed, true})

@@ -122,6 +122,9 @@ type (
 		Generation Generation
 		Task       TaskID
 		Err        error
+		// Learned is set if what was learned from the failure keeps it from happening
+		// again: restarts are counted afresh.
+		Learned bool
 	}
 	// RestoreFailed: the checkpoint cannot be restored and trying again cannot help.
 	RestoreFailed struct {
@@ -171,10 +174,12 @@ type (
 		Generation Generation
 		From       *Ref
 	}
-	// StartTasks: all tasks are ready; let them run. Next is the first batch.
+	// StartTasks: all tasks are ready; let them run. Next is the first batch. With Hold
+	// the spouts emit nothing until a Resume.
 	StartTasks struct {
 		Generation Generation
 		Next       BatchID
+		Hold       bool
 	}
 	// InjectBarrier: send the barrier to every spout task. With Pause the spouts
 	// emit nothing after it until Resume or a next barrier without Pause.

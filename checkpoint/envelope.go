@@ -54,8 +54,7 @@ func decodeEnvelope(kind string, version int, name string, data []byte, doc any)
 	case err != nil || v < 1:
 		return damaged(fmt.Sprintf("its version is %.40q", number))
 	case v > version:
-		return fmt.Errorf("%s %s has format version %d, this isobar reads up to version %d: a newer isobar wrote it and is needed to read it",
-			kind, name, v, version)
+		return fmt.Errorf("%s %s has format version %d, this isobar reads up to version %d: %w", kind, name, v, version, ErrNewer)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

@@ -21,7 +21,7 @@ func EncodeHead(h *Head) ([]byte, error) {
 }
 
 // DecodeHead takes a head from its bytes; name says in errors where they are from.
-// Errors wrap ErrDamaged unless a newer version of the format is the reason.
+// Errors wrap ErrDamaged, or ErrNewer if that is the reason.
 func DecodeHead(name string, data []byte) (*Head, error) {
 	h := new(Head)
 	if err := decodeEnvelope(headKind, headVersion, name, data, h); err != nil {

@@ -26,7 +26,7 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 }
 
 // DecodeManifest takes a manifest from its bytes. Errors name the object; they wrap
-// ErrDamaged unless a newer version of the format is the reason.
+// ErrDamaged, or ErrNewer if that is the reason.
 func DecodeManifest(name string, data []byte) (*Manifest, error) {
 	m := new(Manifest)
 	if err := decodeEnvelope(manifestKind, manifestVersion, name, data, m); err != nil {
@@ -98,7 +98,7 @@ func (m *Manifest) check() error {
 func (c *checks) handles(m *Manifest, handles []txn.Handle, what string) {
 	var last BatchID
 	for _, h := range handles {
-		c.add(h.Batch > last, "%s: the handle of batch %d follows that of batch %d", what, h.Batch, last)
+		c.add(h.Batch >= last, "%s: the handle of batch %d follows that of batch %d", what, h.Batch, last)
 		c.add(h.Batch <= m.Batch && h.Generation <= m.Generation, "%s: the handle of %d.%d is newer than the checkpoint", what, h.Generation, h.Batch)
 		last = h.Batch
 	}

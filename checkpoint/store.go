@@ -21,6 +21,8 @@ var (
 	// ErrDamaged: bytes do not match their recorded size or checksum. The message
 	// names the object.
 	ErrDamaged = errors.New("damaged")
+	// ErrNewer: the document has a later version of its format than this build reads.
+	ErrNewer = errors.New("a newer isobar wrote it and is needed to read it")
 )
 
 // Version identifies one version of the head. The zero Version stands for "there is
@@ -67,8 +69,8 @@ type Store interface {
 	Close() error
 }
 
-// StateStore is the keyed state of one task below its in-memory tables. Get and
-// Empty are called by the task, all other methods by its committer, one at a time.
+// StateStore is the keyed state of one task below its in-memory tables. The methods of
+// txn.Backend are called by the task, all others by its committer, one at a time.
 type StateStore interface {
 	txn.Backend
 
@@ -101,6 +103,9 @@ type StateConfig struct {
 	Files      []FileRef // of all old tasks whose groups overlap, each chain in order
 	// States returns the states known so far; View finds state ids by name in it.
 	States func() []txn.StateMeta
+	// Now, if set, returns the processing time in milliseconds since 1970, from any
+	// goroutine: new bases leave out what has expired.
+	Now func() int64
 	// Hook, if set, is called at named steps (see the engine's list of steps) so
 	// that tests can crash there.
 	Hook func(step string)
@@ -125,4 +130,21 @@ func (c *StateConfig) StateID(name string) (uint16, error) {
 		}
 	}
 	return 0, fmt.Errorf("component %q has no state %q; it has %q", c.Component, name, known)
+}
+
+// Expired returns a function that tells whether a row has expired now, of a state
+// whose values do, so that a new base may leave it out. Without a clock nothing has.
+func (c *StateConfig) Expired() func(key, value []byte) bool {
+	if c.Now == nil || c.States == nil {
+		return func(_, _ []byte) bool { return false }
+	}
+	now, kinds := c.Now(), map[uint16]string{}
+	for _, s := range c.States() {
+		kinds[s.ID] = s.Kind
+	}
+	return func(key, value []byte) bool {
+		_, id, _, _ := txn.SplitStateKey(key)
+		at, ok := txn.Expiry(kinds[id], value)
+		return ok && at <= now
+	}
 }

@@ -192,7 +192,7 @@ func coordinatorEvents(l *line, g *Generation) (evs []Event) {
 	case "confirmed":
 		perTask(func(id TaskID) Event { return AckConfirmed{gen, id, batch, l.has("last")} })
 	case "failed":
-		perTask(func(id TaskID) Event { return TaskFailed{gen, id, err} })
+		perTask(func(id TaskID) Event { return TaskFailed{Generation: gen, Task: id, Err: err} })
 	case "restore-failed":
 		return []Event{RestoreFailed{gen, err}}
 	case "fenced":
@@ -219,7 +219,7 @@ func formatAction(a Action) string {
 	case Restore:
 		return fmt.Sprintf("%s gen=%d from=%s", name, a.Generation, refName(a.From))
 	case StartTasks:
-		return fmt.Sprintf("%s gen=%d next=%d", name, a.Generation, a.Next)
+		return fmt.Sprintf("%s gen=%d next=%d%s", name, a.Generation, a.Next, map[bool]string{true: " hold"}[a.Hold])
 	case InjectBarrier:
 		kind := map[tuple.MarkKind]string{tuple.MarkBarrier: "barrier", tuple.MarkLastBarrier: "last", tuple.MarkEnd: "end"}[a.Kind]
 		return fmt.Sprintf("%s gen=%d batch=%d kind=%s%s", name, a.Generation, a.Batch, kind, flag("pause", a.Pause))

@@ -16,7 +16,7 @@ type (
 	BatchID = txn.BatchID
 	// Generation numbers incarnations of a run; see [tuple.Generation].
 	Generation = txn.Generation
-	// TaskID numbers the tasks of a topology, from 0.
+	// TaskID numbers the tasks of a topology.
 	TaskID int
 )
 

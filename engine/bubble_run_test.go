@@ -314,7 +314,7 @@ func TestCancelTakesALastCheckpointAndARerunGoesOn(t *testing.T) {
 			}
 			e := <-run
 			stop()
-			want, commits, outcome := []int64{500, 0, 300, 200}[i], []int{1, 0, 1, 1}[i], engine.Stopped
+			want, commits, outcome := []int64{500, 0, 300, 200}[i], []int{1, 1, 1, 1}[i], engine.Stopped
 			if until < 0 {
 				outcome = engine.Completed
 			}

@@ -108,7 +108,7 @@ func (o *outside) prepare(id string, rows []string) {
 	if o.published[id] != nil {
 		o.wrongs.add("transaction %s is prepared after it was published", id)
 	}
-	o.prepared[id] = rows
+	o.prepared[id] = append([]string{}, rows...)
 }
 
 func (o *outside) publish(id string) {

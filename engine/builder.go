@@ -8,6 +8,8 @@ import (
 
 	"github.com/isobar-io/isobar/engine/config"
 	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/task"
+	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
 
@@ -16,6 +18,7 @@ import (
 type TopologyBuilder struct {
 	components []*component
 	config     config.Values
+	hooks      []txn.TaskHook
 	finished   func(Result)
 }
 
@@ -44,6 +47,9 @@ func (b *TopologyBuilder) SetConfig(v config.Values) { b.config = v }
 // order, also of a rerun that had nothing left to do.
 func (b *TopologyBuilder) OnFinished(fn func(Result)) { b.finished = fn }
 
+// AddTaskHook has h called by every task.
+func (b *TopologyBuilder) AddTaskHook(h txn.TaskHook) { b.hooks = append(b.hooks, h) }
+
 // SetSpout adds a spout that is run by a number of tasks, each on a goroutine of its
 // own. newSpout is called once for every new instance of a task, and once by Build to
 // look at it.
@@ -70,12 +76,13 @@ type Topology struct {
 	factories  map[string]func() any
 	own        map[string]config.Values // configuration by component
 	config     config.Values
+	hooks      []txn.TaskHook
 	finished   func(Result)
 }
 
 // Build checks the topology. The error joins every mistake found.
 func (b *TopologyBuilder) Build() (*Topology, error) {
-	t := &Topology{factories: map[string]func() any{}, own: map[string]config.Values{}, config: b.config, finished: b.finished}
+	t := &Topology{factories: map[string]func() any{}, own: map[string]config.Values{}, config: b.config, hooks: b.hooks, finished: b.finished}
 	var errs []error
 	for _, c := range b.components {
 		errs = append(errs, c.inspect())
@@ -93,6 +100,34 @@ func (b *TopologyBuilder) Build() (*Topology, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// checkConfig finds values that do not go together.
+func (t *Topology) checkConfig(c config.Values) error {
+	var errs []error
+	for _, comp := range t.components {
+		own := config.Merge(c, t.own[comp.ID])
+		attempts, restarts := own.Int("topology.poison.max.attempts"), own.Int("topology.restart.max")
+		if attempts > 0 && comp.Role != plan.Spout && !t.readsFailed(comp.ID) {
+			errs = append(errs, fmt.Errorf("component %q: topology.poison.max.attempts is %d, but no bolt reads its failed stream, so poison tuples would be lost: add one with Grouping(%q, engine.FailedStream, engine.Global())", comp.ID, attempts, comp.ID))
+		}
+		if attempts > 0 && restarts > 0 && attempts >= restarts {
+			errs = append(errs, fmt.Errorf("component %q: topology.poison.max.attempts is %d and must be lower than topology.restart.max, which is %d", comp.ID, attempts, restarts))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readsFailed reports whether a bolt reads the failed stream of a component.
+func (t *Topology) readsFailed(id string) bool {
+	for _, c := range t.components {
+		for _, in := range c.Inputs {
+			if in.Component == id && in.Stream == FailedStream {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // plan lays the topology out under a configuration.
@@ -129,10 +164,14 @@ func (c *component) inspect() (err error) {
 		if k, ok := inst.(txn.Keyer); ok {
 			c.KeyFields = append([]string{}, k.KeyFields()...)
 		}
-	case txn.StatefulBolt:
+	case txn.StatefulBolt, txn.TwoPhaseSink, txn.StagedSink:
 		c.Role = plan.Stateful
+		_, c.Ordered = inst.(txn.OrderedCommitter)
 	default:
 		c.Role = plan.Plain
+	}
+	if c.Role != plan.Spout {
+		c.Streams = []*tuple.Stream{task.NewFailedStream(c.ID)}
 	}
 	if cfg, ok := inst.(txn.Configurer); ok {
 		c.own = cfg.ComponentConfiguration()
@@ -147,7 +186,7 @@ func (c *component) inspect() (err error) {
 	for _, s := range streams {
 		s.Component = c.ID
 	}
-	c.Streams = streams
+	c.Streams = append(c.Streams, streams...)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("component %q: %w", c.ID, err)
 	}

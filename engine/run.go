@@ -23,6 +23,8 @@ type (
 	Result = master.Result
 	// Progress is a look at a running topology.
 	Progress = master.Progress
+	// Inspector looks at a run from outside.
+	Inspector = master.Inspector
 )
 
 // ErrHung is wrapped by the error of a run whose user code did not return in time.
@@ -37,7 +39,9 @@ type options struct {
 	open     func(context.Context, Opening) (Storage, error)
 	logger   *slog.Logger
 	progress func(Progress)
+	inspect  func(*Inspector)
 	hook     func(step string)
+	control  *Control
 }
 
 // WithName names the topology; the default is "topology". Checkpoints belong to it.
@@ -94,6 +98,11 @@ func WithProgress(fn func(Progress)) Option {
 	return func(o *options) error { o.progress = fn; return nil }
 }
 
+// WithInspector has fn called when the run begins.
+func WithInspector(fn func(*Inspector)) Option {
+	return func(o *options) error { o.inspect = fn; return nil }
+}
+
 // WithHook has fn called at every named step of the commit protocol, on the
 // goroutine that takes it, so that tests can stop or kill there. The steps, each with
 // a ".before" and, if it succeeds, an ".after":
@@ -118,13 +127,16 @@ func WithHook(fn func(step string)) Option {
 // ends, or until it fails. When ctx ends it takes a last checkpoint and returns
 // without an error. It goes on from the latest checkpoint in the store.
 func Run(ctx context.Context, t *Topology, opts ...Option) (res Result, err error) {
-	o := &options{name: "topology", open: inMemory, logger: slog.New(slog.DiscardHandler), hook: func(string) {}}
+	o := &options{name: "topology", open: inMemory, control: NewControl(), logger: slog.New(slog.DiscardHandler), hook: func(string) {}}
 	for _, opt := range opts {
 		if err := opt(o); err != nil {
 			return Result{}, err
 		}
 	}
 	conf := config.Merge(config.Defaults(), t.config, o.config)
+	if err := t.checkConfig(conf); err != nil {
+		return Result{}, err
+	}
 	p, err := t.plan(o.name, conf)
 	if err != nil {
 		return Result{}, err
@@ -181,12 +193,13 @@ func masterConfig(t *Topology, p *plan.Plan, conf config.Values, o *options, s S
 			ExactlyOnce: conf.Bool("transaction.exactly.once.mode"),
 			BatchDelay:  conf.Duration("transaction.schedule.batch.delay.ms"),
 			FrameMax:    conf.Int("topology.frame.tuples"),
-			CacheBytes:  int64(conf.Int("topology.state.cache.mb")) << 20,
 			Poison:      conf.Bool("topology.debug.poison.frames"),
 			State:       s.State,
-			Config:      conf.Get,
+			Config:      func(id string) config.Values { return config.Merge(conf, t.own[id]) },
+			Hooks:       t.hooks,
 			Logger:      o.logger,
 			Hook:        o.hook,
+			Processing:  task.NewProcessingTime(),
 		},
 		Store: s.Store,
 		Timing: checkpoint.Config{
@@ -204,6 +217,8 @@ func masterConfig(t *Topology, p *plan.Plan, conf config.Values, o *options, s S
 		OrphanGrace: conf.Duration("checkpoint.orphan.grace.secs"),
 		Engine:      Version,
 		Logger:      o.logger,
+		Control:     o.control,
 		Progress:    o.progress,
+		Inspect:     o.inspect,
 	}
 }

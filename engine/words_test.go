@@ -129,8 +129,9 @@ func (b *board) get() map[string]int64 {
 
 // latest keeps the latest count of each word and publishes all of them.
 type latest struct {
-	v *txn.Value[int64]
-	b *board
+	state *txn.State // of failures
+	v     *txn.Value[int64]
+	b     *board
 }
 
 func (l *latest) KeyFields() []string { return []string{"word"} }

@@ -23,7 +23,7 @@ func drawKey(t *rapid.T) []Value {
 		case 4:
 			return Float64(rapid.Float64().Draw(t, "float"))
 		case 5:
-			return Time(time.Unix(0, rapid.Int64().Draw(t, "time")))
+			return Time(time.Unix(0, rapid.Int64Range(-1<<62, 1<<62).Draw(t, "time")))
 		}
 		return String(string(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 6, 8, 0xff, 'a'}), 0, 4).Draw(t, "text")))
 	}), 0, 3).Draw(t, "key")

@@ -35,7 +35,8 @@ type MarkKind uint8
 // The marks. MarkBarrier closes a batch and the stream of tuples goes on;
 // MarkLastBarrier closes the last batch before an orderly stop; MarkEnd closes the
 // last batch because all input has ended, which flushes whatever waits for more
-// input. MarkIdle and MarkWatermark are reserved for event time.
+// input. MarkWatermark tells the event time that the sender has reached; MarkIdle that
+// it has none to tell until its next watermark. These two close nothing.
 const (
 	MarkNone        MarkKind = 0
 	MarkBarrier     MarkKind = 1
@@ -45,12 +46,13 @@ const (
 	MarkWatermark   MarkKind = 5
 )
 
-// Mark is what a frame may carry behind its tuples: a barrier, in band.
+// Mark is what a frame may carry behind its tuples, in band: mostly a barrier.
 type Mark struct {
 	Kind  MarkKind
 	Batch BatchID
 	// Count is how many tuples the sender put on this channel since its last
-	// barrier. A receiver that counted otherwise has lost or doubled something.
+	// barrier. A receiver that counted otherwise has lost or doubled something. In a
+	// watermark it is the event time, an int64 of milliseconds since 1970.
 	Count uint64
 }
 
@@ -74,6 +76,7 @@ type Frame struct {
 	vals   []Value  // room*width values
 	hashes []uint64 // room carried hashes, if keyed
 	arena  []byte   // bytes of KindBytes values
+	owned  int      // how many bytes were copied
 }
 
 // Len returns the number of tuples.
@@ -125,10 +128,14 @@ func (f *Frame) fit() {
 // after Begin; see Grow.
 func (f *Frame) Full() bool { return f.n >= f.room }
 
+// bytesFull is how many bytes of its own a frame holds at most, but for its last
+// tuple: frames of large tuples hold few of them.
+const bytesFull = 256 << 10
+
 // Grow makes room for at least one more tuple, but for no more than limit in all. It
-// returns false if the frame holds that many.
+// returns false if the frame holds that many, or too many bytes.
 func (f *Frame) Grow(limit int) bool {
-	if f.n >= limit {
+	if f.n >= limit || f.owned >= bytesFull {
 		return false
 	}
 	f.reserve(min(max(2*f.n, 64), limit))
@@ -218,6 +225,9 @@ func (f *Frame) own(v Value) Value {
 	if cap(f.arena)-len(f.arena) < len(b) {
 		f.arena = make([]byte, 0, max(2*cap(f.arena), len(b), 4096))
 	}
+	if f.owned += len(b); f.owned >= bytesFull {
+		f.room = f.n + 1
+	}
 	at := len(f.arena)
 	f.arena = append(f.arena, b...)
 	return Bytes(f.arena[at:len(f.arena):len(f.arena)])
@@ -228,6 +238,7 @@ func (f *Frame) Reset() {
 	f.n = 0
 	f.room = 0
 	f.arena = f.arena[:0]
+	f.owned = 0
 	f.Mark = Mark{}
 	f.Stream = nil
 }

@@ -204,3 +204,24 @@ func TestAppendDoesNotAllocateOnceWarm(t *testing.T) {
 		t.Errorf("%v allocations a frame", n)
 	}
 }
+
+func TestFramesOfLargeTuplesHoldFew(t *testing.T) {
+	s := &Stream{Component: "c", ID: DefaultStream, Fields: Fields{"line"}}
+	var f Frame
+	f.Begin(s, false)
+	line := make([]byte, 100<<10)
+	for !f.Full() || f.Grow(1024) {
+		f.Append1(Bytes(line), 0)
+	}
+	if f.Len() != 3 {
+		t.Errorf("a frame holds %d lines of 100 kB, want 3", f.Len())
+	}
+	f.Reset()
+	f.Begin(s, false)
+	for !f.Full() || f.Grow(1024) {
+		f.Append1(Bytes(line[:10]), 0)
+	}
+	if f.Len() != 1024 {
+		t.Errorf("a frame holds %d lines of 10 bytes, want 1024", f.Len())
+	}
+}

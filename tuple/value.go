@@ -136,12 +136,24 @@ func Any(v any) Value {
 		return Int64(v)
 	case int32:
 		return Int64(int64(v))
+	case int16:
+		return Int64(int64(v))
+	case int8:
+		return Int64(int64(v))
 	case uint64:
 		return Uint64(v)
 	case uint32:
 		return Uint64(uint64(v))
+	case uint16:
+		return Uint64(uint64(v))
+	case uint8:
+		return Uint64(uint64(v))
+	case uint:
+		return Uint64(uint64(v))
 	case float64:
 		return Float64(v)
+	case float32:
+		return Float64(float64(v))
 	case bool:
 		return Bool(v)
 	case time.Time:

@@ -5,8 +5,8 @@ package txn
 type StateMeta struct {
 	ID      uint16 `json:"id"`      // the number that stands for the name in keys; never reused
 	Name    string `json:"name"`    // as registered by the bolt
-	Kind    string `json:"kind"`    // "value" or "aggregate"
-	Codec   string `json:"codec"`   // name of the codec or the aggregator
+	Kind    string `json:"kind"`    // "value", "aggregate", "map", "list", these with "+ttl", or "timer"
+	Codec   string `json:"codec"`   // name of the codec or the aggregator; of a map "[KEY.VERSION]VALUE"
 	Version uint8  `json:"version"` // version of the codec that writes now
 }
 
@@ -14,10 +14,22 @@ type StateMeta struct {
 //
 //	2 bytes  key group, big endian
 //	2 bytes  state id, big endian
-//	rest     the key as encoded by tuple.AppendKey
+//	rest     depends on the kind of state:
 //
-// Values begin with a byte of the state kind's own (codec version, or the kind of
-// aggregate) followed by the payload.
+//	value, aggregate   the key as encoded by tuple.AppendKey
+//	map                the key as encoded by tuple.AppendDelimited, then the map key as
+//	                   its codec encodes it: one row for each entry
+//	list               the key as encoded by tuple.AppendDelimited, then nothing: the
+//	                   number of elements; or 8 bytes, big endian: the element of that
+//	                   index, from 0
+//	timer              8 bytes, big endian, sign bit flipped: when, in milliseconds since
+//	                   1970; then the key as encoded by tuple.AppendDelimited, then the
+//	                   timer's name
+//
+// Values begin with a byte of the state kind's own (codec version, the kind of
+// aggregate, 1 for a timer), for the kinds with TTL followed by 8 bytes, big endian:
+// the expiry in milliseconds since 1970; then comes the payload. The payload of the
+// number of elements is 8 bytes, big endian; that of a timer is empty.
 const stateKeyPrefix = 4
 
 // AppendStateKey appends the state key of an encoded key to dst.
@@ -46,15 +58,22 @@ type Record struct {
 type Cut struct {
 	Batch   BatchID
 	Records []Record
+	// Shrunk says that much of what the state held has expired and is deleted by now,
+	// in this cut or earlier ones, so that to write it anew would save room.
+	Shrunk bool
 }
 
 // Backend is what lies below the in-memory state of a task: the state as of the
-// cuts that were applied to it. Get is called on the task's goroutine while cuts
-// are applied on another.
+// cuts that were applied to it. Its methods are called on the task's goroutine while
+// cuts are applied on another.
 type Backend interface {
 	// Get returns the value of a state key; the slice is the caller's.
 	Get(key []byte) (value []byte, ok bool, err error)
-	// Empty reports whether it never held a key, so that Get need not be asked.
+	// Range calls fn for each state key in [from, to), in order, as of one moment; a to
+	// of nil means to the end. Both slices are valid during the call. fn must not use
+	// the backend. An error of fn ends the scan and is returned.
+	Range(from, to []byte, fn func(key, value []byte) error) error
+	// Empty reports whether it never held a key, so that Get and Range need not be asked.
 	Empty() bool
 }
 

@@ -52,25 +52,30 @@ func (b *KeyedBatch) Select(i int) error {
 func (b *KeyedBatch) texts() bool { return len(b.fields) == 1 && b.hashes != nil }
 
 // AddAll adds val to the value of each tuple's key.
-func (a *Aggregate[T]) AddAll(b *KeyedBatch, val T) error {
-	return a.addEach(b, func([]tuple.Value) T { return val })
-}
+func (a *Aggregate[T]) AddAll(b *KeyedBatch, val T) error { return a.addEach(b, val, nil) }
 
 // AddEach adds to the value of each tuple's key what val makes of the tuple.
 func (a *Aggregate[T]) AddEach(b *KeyedBatch, val func(row []tuple.Value) T) error {
-	return a.addEach(b, val)
+	var none T
+	return a.addEach(b, none, val)
 }
 
-func (a *Aggregate[T]) addEach(b *KeyedBatch, val func(row []tuple.Value) T) error {
-	t := a.t
+func (a *Aggregate[T]) addEach(b *KeyedBatch, v T, val func(row []tuple.Value) T) error {
+	t, frame, hashes, field := a.t, b.frame, b.hashes, 0
 	fast := t.plain && b.texts()
-	for i := range b.Len() {
-		row := b.frame.Row(i)
-		v := val(row)
+	if fast {
+		field = b.fields[0]
+	}
+	for i := range frame.Len() {
+		row := frame.Row(i)
+		if val != nil {
+			v = val(row)
+		}
 		if fast {
-			if text, ok := row[b.fields[0]].Text(); ok {
-				if e := t.lookup(b.hashes[i], tuple.TagText, text); e != nil && e.flags&flagPresent != 0 {
+			if text, ok := row[field].Text(); ok {
+				if e := t.lookup(hashes[i], tuple.TagText, text); e != nil && e.flags&flagPresent != 0 {
 					e.val = a.combine(e.val, v)
+					e.flags |= flagHot
 					t.touch(e)
 					continue
 				}

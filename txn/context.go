@@ -7,20 +7,29 @@ import (
 	"github.com/isobar-io/isobar/tuple"
 )
 
-// Context tells a task who it is. It is valid for one generation of the task.
+// Context tells a task who it is. It is valid for one generation of the task; that of
+// an instance that lives on (see [StatefulBolt]) moves on with it.
 type Context struct {
 	Topology   string
 	Component  string
-	TaskIndex  int // index within the component, from 0
-	TaskCount  int // tasks of the component
-	TaskID     int // topology-wide id
+	TaskIndex  int    // index within the component, from 0
+	TaskCount  int    // tasks of the component
+	TaskID     int    // topology-wide id, from 1
+	RunID      string // names the line of checkpoints; part of transaction ids
 	Generation tuple.Generation
 	Logger     *slog.Logger
 	// Config returns the effective value of a configuration key for this task.
 	Config func(key string) (value any, ok bool)
+	// TaskIDs returns the topology-wide ids of a component's tasks, in order; nil if
+	// there is no such component.
+	TaskIDs func(component string) []int
+	Outputs []*tuple.Stream // what the component emits
+	Inputs  []*tuple.Stream // what it subscribes to
 
-	ctx  context.Context
-	wake func()
+	ctx   context.Context
+	wake  func()
+	error func(error)
+	cut   func()
 }
 
 // NewContext returns a copy of c that ends with ctx and whose Wake calls wake.
@@ -36,6 +45,32 @@ func NewContext(ctx context.Context, c Context, wake func()) *Context {
 // Context returns a context that ends with the task's generation: whatever waits
 // inside a component must end with it.
 func (c *Context) Context() context.Context { return c.ctx }
+
+// OnError sets what is told of errors that the component reports. The engine and
+// tests call it.
+func (c *Context) OnError(report func(error)) { c.error = report }
+
+// ReportError shows an error to operators without failing the task. So many are shown
+// in each interval (topology.max.error.report.per.interval), the rest is counted. It
+// may be called from any goroutine.
+func (c *Context) ReportError(err error) {
+	if c.error != nil && err != nil {
+		c.error(err)
+	}
+}
+
+// OnCheckpoint sets what is called to ask for a checkpoint. The engine and tests call
+// it.
+func (c *Context) OnCheckpoint(request func()) { c.cut = request }
+
+// RequestCheckpoint asks that the open batch be closed now, whatever the interval is:
+// for spouts that know where a batch should end. It may be called from any goroutine,
+// does not wait, and promises no more than that a barrier follows soon.
+func (c *Context) RequestCheckpoint() {
+	if c.cut != nil {
+		c.cut()
+	}
+}
 
 // Wake ends the idling of a spout: NextTuple is called at once. It may be called
 // from any goroutine.

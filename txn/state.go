@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -16,10 +17,13 @@ import (
 type State struct {
 	cfg    StateConfig
 	tables []stateTable
+	timers *Timers  // nil unless the component uses timers
 	names  []string // of the tables
 	metas  []StateMeta
 	errs   []error
 	sealed bool
+
+	sweepers []*sweeper // of the states with a TTL
 
 	// The current key: its hash, and its encoding split into tag and payload, so that
 	// a single text needs no copy.
@@ -39,6 +43,11 @@ type StateConfig struct {
 	Backend Backend
 	// CacheBytes bounds the clean entries kept in memory.
 	CacheBytes int64
+	// Volatile says that no cut is ever applied to the backend.
+	Volatile bool
+	// Now returns the processing time in milliseconds since 1970, which never goes
+	// back; it may be called from any goroutine. States with a TTL need it.
+	Now func() int64
 }
 
 // ErrForeignKey is wrapped by errors about keys that belong to another task.
@@ -59,16 +68,24 @@ type stateTable interface {
 	collect(dst []Record) ([]Record, error)
 }
 
-// register adds a table and returns the id of its state.
+// reservedNames begin the names of states that are not the user's.
+const reservedNames = "isobar."
+
+// register adds a table, if it is not nil, and returns the id of its state.
 func (s *State) register(meta StateMeta, t stateTable) uint16 {
 	if s.sealed {
 		panic(fmt.Sprintf("component %q registers state %q after Open: register all states in Open", s.cfg.Component, meta.Name))
 	}
+	if t != nil && strings.HasPrefix(meta.Name, reservedNames) {
+		s.errs = append(s.errs, fmt.Errorf("state %q: names that begin with %q are the engine's own", meta.Name, reservedNames))
+	}
 	if slices.Contains(s.names, meta.Name) {
 		s.errs = append(s.errs, fmt.Errorf("state %q is registered twice", meta.Name))
 	}
-	s.tables = append(s.tables, t)
-	s.names = append(s.names, meta.Name)
+	if t != nil {
+		s.tables = append(s.tables, t)
+		s.names = append(s.names, meta.Name)
+	}
 	next := uint16(1)
 	for i := range s.metas {
 		m := &s.metas[i]
@@ -84,7 +101,7 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 		case m.Version > meta.Version:
 			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d",
 				meta.Name, m.Version, m.Codec, meta.Version))
-		case m.Version < meta.Version && m.Kind == "aggregate":
+		case m.Version < meta.Version && strings.HasPrefix(m.Kind, "aggregate"):
 			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d, and the values of an aggregate do not tell their version: give the new one another name",
 				meta.Name, m.Version, m.Codec, meta.Version))
 		}
@@ -162,13 +179,34 @@ func (s *State) owned() error {
 }
 
 // appendKey appends the encoding of the current key.
-func (s *State) appendKey(dst []byte) []byte { return appendTagged(dst, s.tag, s.payload) }
+// It panics if there is none, which is a mistake of the component.
+func (s *State) appendKey(dst []byte) []byte {
+	if err := s.hasKey(); err != nil {
+		panic(err)
+	}
+	return appendTagged(dst, s.tag, s.payload)
+}
 
 func appendTagged(dst []byte, tag byte, payload string) []byte {
 	if tag == 0 {
 		return dst
 	}
 	return append(append(dst, tag), payload...)
+}
+
+// noKey is the tag of no key at all.
+const noKey = 0xff
+
+// ClearKey leaves the state without a current key, until the next SetKey: to use it
+// is an error. The engine calls it before a tick tuple.
+func (s *State) ClearKey() { s.tag, s.payload = noKey, "" }
+
+// hasKey returns an error if there is no current key.
+func (s *State) hasKey() error {
+	if s.tag == noKey {
+		return fmt.Errorf("component %q: there is no current key, because a tick tuple has none: use SetKey", s.cfg.Component)
+	}
+	return nil
 }
 
 // Changed returns the keys written since the last Cut.
@@ -254,10 +292,16 @@ func (s *State) Cut(n BatchID) (*Cut, error) {
 	c := &Cut{Batch: n, Records: make([]Record, 0, count)}
 	arena := make([]byte, 0, 32*count)
 	var err error
+	if err = s.sweep(c, count); err != nil {
+		return nil, fmt.Errorf("component %q: snapshot of batch %d: %w", s.cfg.Component, n, err)
+	}
 	for _, t := range s.tables {
 		if c.Records, arena, err = t.cut(c.Records, arena, n); err != nil {
 			return nil, fmt.Errorf("component %q: snapshot of batch %d: %w", s.cfg.Component, n, err)
 		}
+	}
+	if s.timers != nil {
+		c.Records = s.timers.cut(c.Records, n)
 	}
 	return c, nil
 }
@@ -265,6 +309,9 @@ func (s *State) Cut(n BatchID) (*Cut, error) {
 // Evict drops clean entries when the tables have outgrown their budget. applied is
 // the newest batch whose cut the backend holds.
 func (s *State) Evict(applied BatchID) {
+	if s.timers != nil {
+		s.timers.settle(applied)
+	}
 	var total int64
 	for _, t := range s.tables {
 		total += t.bytes()

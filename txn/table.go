@@ -84,6 +84,9 @@ func (t *table[T]) load() (*entry[T], error) {
 		return e, nil
 	}
 	s := t.s
+	if err := s.hasKey(); err != nil {
+		return nil, err
+	}
 	e := entry[T]{hash: s.hash, tag: s.tag, flags: flagHot}
 	if !s.cfg.Backend.Empty() {
 		if err := t.fetch(&e); err != nil {

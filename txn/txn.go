@@ -78,8 +78,9 @@ type StatefulBolt interface {
 	// InitState is called once on a new instance, before its first tuple. handles
 	// are those of all batches of the restored checkpoint whose AckCommit has not
 	// been confirmed, in batch order, the newest last; none on a fresh start. What
-	// they name is committed: it must be published, again if need be. Anything that
-	// an older generation prepared and that is not named must be discarded.
+	// they name is committed: it must be published, again if need be, here or in the
+	// AckCommit of the restored batch, which follows every start. Anything that an
+	// older generation prepared and that is not named must be discarded.
 	InitState(handles []Handle) error
 
 	// FinishBatch ends batch n on the task's goroutine and returns what Commit will
@@ -94,7 +95,8 @@ type StatefulBolt interface {
 	Commit(ctx context.Context, n BatchID, state any) (handle []byte, err error)
 
 	// Rollback takes a live instance back to a checkpoint: as InitState, for an
-	// instance that has already processed tuples which are now void.
+	// instance that has already processed tuples which are now void. The instance's
+	// Context is that of the new generation from here on.
 	Rollback(handles []Handle) error
 
 	// AckCommit tells that all batches up to n are committed for good and may be
@@ -140,7 +142,8 @@ type Publisher interface {
 // PartitionID names a part of a spout's input that has a position of its own.
 type PartitionID string
 
-// Position is where a partition was read up to. Its bytes are the spout's own.
+// Position is where a partition was read up to. Its bytes are the spout's own; nil
+// says that nothing is left of the partition and its position can be forgotten.
 type Position struct {
 	Partition PartitionID `json:"partition"`
 	Data      []byte      `json:"data"`
@@ -177,6 +180,14 @@ type Spout interface {
 	// FinishBatch returns the positions that moved since the last call. It is
 	// called between two calls of NextTuple.
 	FinishBatch(n BatchID) ([]Position, error)
+}
+
+// Activator is implemented by spouts that want to know when an operator stops and
+// starts their input: while a topology is inactive NextTuple is not called, bolts go on
+// with what they have, and checkpoints are taken.
+type Activator interface {
+	Activate() error
+	Deactivate() error
 }
 
 // CommitListener is implemented by spouts that want to know when batches are

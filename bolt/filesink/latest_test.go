@@ -25,6 +25,8 @@ type nothing struct{}
 func (nothing) Get([]byte) ([]byte, bool, error) { return nil, false, nil }
 func (nothing) Empty() bool                      { return true }
 
+func (nothing) Range(_, _ []byte, _ func(_, _ []byte) error) error { return nil }
+
 // rig drives a sink as the engine does.
 type rig struct {
 	*Latest
@@ -58,7 +60,7 @@ func (r *rig) put(t *testing.T, vals ...any) {
 
 func (r *rig) publish(t *testing.T, n txn.BatchID, last bool) {
 	t.Helper()
-	if err := r.Publish(t.Context(), n, r.state.Live(), last); err != nil && !(errors.Is(err, txn.ErrPostponed) && !last) {
+	if err := r.Publish(t.Context(), n, r.state.Live(), last); err != nil && (last || !errors.Is(err, txn.ErrPostponed)) {
 		t.Fatal(err)
 	}
 }

@@ -12,13 +12,25 @@ import (
 	"github.com/isobar-io/isobar/tuple"
 )
 
-// appendField appends a value as it stands in a line.
+// appendField appends a value as it stands in a line of fields.
 func appendField(dst []byte, v tuple.Value) []byte {
+	switch v.Kind() {
+	case tuple.KindString, tuple.KindBytes:
+		return appendEscaped(dst, v.Bytes())
+	case tuple.KindAny:
+		return appendEscaped(dst, fmt.Append(nil, v.Any()))
+	default:
+		return appendPlain(dst, v)
+	}
+}
+
+// appendPlain appends a value as people write it.
+func appendPlain(dst []byte, v tuple.Value) []byte {
 	switch v.Kind() {
 	case tuple.KindNil:
 		return dst
 	case tuple.KindString, tuple.KindBytes:
-		return appendEscaped(dst, v.Bytes())
+		return append(dst, v.Bytes()...)
 	case tuple.KindBool:
 		return strconv.AppendBool(dst, v.Bool())
 	case tuple.KindInt64:
@@ -31,7 +43,7 @@ func appendField(dst []byte, v tuple.Value) []byte {
 		return v.Time().AppendFormat(dst, time.RFC3339Nano)
 	case tuple.KindAny:
 	}
-	return appendEscaped(dst, fmt.Append(nil, v.Any()))
+	return fmt.Append(dst, v.Any())
 }
 
 // appendEscaped appends text without the bytes that end fields and lines.

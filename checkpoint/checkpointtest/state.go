@@ -28,6 +28,10 @@ func RunState(t *testing.T, open func(t *testing.T, store checkpoint.Store) chec
 		"EmptyCut":             emptyCut,
 		"Views":                views,
 		"GetDuringApply":       getDuringApply,
+		"Range":                ranges,
+		"RangeDuringApply":     rangeDuringApply,
+		"ExpiredLeaveBases":    expiredLeaveBases,
+		"ShrunkIsWrittenAnew":  shrunkIsWrittenAnew,
 		"BadCuts":              badCuts,
 		"RetryAfterFailedPut":  retryAfterFailedPut,
 		"Damage":               damage,
@@ -74,7 +78,11 @@ func (f *faultyStore) Put(ctx context.Context, name string, body io.ReadSeeker, 
 
 const keyGroups = 8
 
-var testStates = []txn.StateMeta{{ID: 1, Name: "low", Kind: "value", Codec: "bytes"}, {ID: 700, Name: "high", Kind: "value", Codec: "bytes"}}
+var testStates = []txn.StateMeta{
+	{ID: 1, Name: "low", Kind: "value", Codec: "bytes"},
+	{ID: 700, Name: "high", Kind: "value", Codec: "bytes"},
+	{ID: 800, Name: "expiring", Kind: "value+ttl", Codec: "bytes"},
+}
 
 // cluster is the tasks of one keyed component beside a model of their state: a map
 // from state key to value.
@@ -82,6 +90,7 @@ type cluster struct {
 	store      *faultyStore
 	opener     checkpoint.StateOpener
 	hook       func(step string)
+	now        func() int64
 	generation checkpoint.Generation
 	batch      checkpoint.BatchID
 	tasks      []checkpoint.StateStore
@@ -119,7 +128,7 @@ func (c *cluster) config(n checkpoint.BatchID, task, tasks int) checkpoint.State
 	return checkpoint.StateConfig{
 		Component: "count", TaskIndex: task, TaskID: checkpoint.TaskID(10 + task), Generation: c.generation,
 		Restored: n, GroupFrom: from, GroupTo: to, Files: slices.Concat(c.saved[n].files...),
-		States: func() []txn.StateMeta { return testStates }, Hook: c.hook,
+		States: func() []txn.StateMeta { return testStates }, Hook: c.hook, Now: c.now,
 	}
 }
 

@@ -77,6 +77,9 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
+// String returns the directory, for messages.
+func (s *Store) String() string { return s.dir }
+
 // Close does nothing: a Store holds nothing between calls.
 func (s *Store) Close() error { return nil }
 

@@ -82,6 +82,22 @@ func (s *state) Get(key []byte) ([]byte, bool, error) {
 	return bytes.Clone(table[i].Value), true, nil
 }
 
+// Range implements txn.Backend.
+func (s *state) Range(from, to []byte, fn func(key, value []byte) error) error {
+	table := *s.table.Load()
+	compare := func(r txn.Record, key []byte) int { return bytes.Compare(r.Key, key) }
+	i, _ := slices.BinarySearchFunc(table, from, compare)
+	for _, r := range table[i:] {
+		if to != nil && bytes.Compare(r.Key, to) >= 0 {
+			return nil
+		}
+		if err := fn(r.Key, r.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Empty implements txn.Backend.
 func (s *state) Empty() bool { return !s.used.Load() }
 
@@ -121,15 +137,17 @@ func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, 
 	if len(cut.Records) > 0 {
 		step("ingest.after")
 	}
-	if checkpoint.BaseDue(s.chain) {
+	if cut.Shrunk || checkpoint.BaseDue(s.chain) {
 		s.writeBase(ctx, table)
 	}
 	return slices.Clone(s.chain), nil
 }
 
-// writeBase replaces the chain by one base. If that fails the chain stays as it is,
+// writeBase replaces the chain by one base without what has expired. If that fails the chain stays as it is,
 // which is as right, and the next cut tries again.
 func (s *state) writeBase(ctx context.Context, table []txn.Record) {
+	expired := s.config.Expired()
+	table = slices.DeleteFunc(slices.Clone(table), func(r txn.Record) bool { return expired(r.Key, r.Value) })
 	var bases []checkpoint.FileRef
 	if len(table) > 0 {
 		data := encodeRecords(table)

@@ -22,10 +22,12 @@ type baseResult struct {
 	err   error
 }
 
-// startBase begins to write a base of the state as it is now, in the background.
-// Its goroutine ends with the state's context; Close waits for it.
+// startBase begins to write a base of the state as it is now, in the background; when
+// much was deleted it frees the room in the local store too. Its goroutine ends with
+// the state's context; Close waits for it.
 func (s *state) startBase() {
-	n, snapshot := s.applied, s.db.NewSnapshot()
+	n, snapshot, shrunk := s.applied, s.db.NewSnapshot(), s.shrunk
+	s.shrunk = false
 	done := make(chan baseResult, 1)
 	s.base = done
 	s.bases.Go(func() {
@@ -36,8 +38,22 @@ func (s *state) startBase() {
 		if err == nil {
 			s.hook("base.after")
 		}
+		if shrunk {
+			s.compact()
+		}
 		done <- baseResult{n, w.files, err}
 	})
+}
+
+// compact rewrites the local store without what was deleted.
+func (s *state) compact() {
+	lower, upper := groupBounds(s.config.GroupFrom, s.config.GroupTo)
+	if upper == nil {
+		upper = []byte{0xff, 0xff, 0xff, 0xff, 0xff}
+	}
+	if err := s.db.Compact(s.ctx, lower, upper, false); err != nil && s.ctx.Err() == nil {
+		s.logger.Warn("compact the state after much was deleted", "error", err)
+	}
 }
 
 // adoptBase makes a base that has been finished the beginning of the chain. What
@@ -66,7 +82,7 @@ type baseWriter struct {
 	from  int // the first key group of the open file
 }
 
-// write stores the rows of a snapshot in files of a bounded size that are cut
+// write stores the rows of a snapshot that have not expired in files of a bounded size that are cut
 // between key groups, so that a later rescale takes or leaves whole files.
 func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err error) {
 	it, err := snapshot.NewIter(nil)
@@ -76,7 +92,7 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 	defer func() { err = errors.Join(err, it.Close()) }()
 	w.from = w.config.GroupFrom
 	defer func() { err = errors.Join(err, w.abandon()) }()
-	last := -1
+	last, expired := -1, w.config.Expired()
 	for ok := it.First(); ok; ok = it.Next() {
 		group, err := groupOf(it.Key())
 		if err != nil {
@@ -91,7 +107,7 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.add(it); err != nil {
+		if err := w.add(it, expired); err != nil {
 			return err
 		}
 	}
@@ -101,18 +117,16 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 	return w.finish(ctx, w.config.GroupTo)
 }
 
-func (w *baseWriter) add(it *pebble.Iterator) error {
+func (w *baseWriter) add(it *pebble.Iterator, expired func(key, value []byte) bool) error {
+	value, err := it.ValueAndErr()
+	if err != nil || expired(it.Key(), value) {
+		return err
+	}
 	if w.table == nil {
 		w.path = w.filePath(fmt.Sprintf("base-%d", len(w.files)))
-		table, err := w.tables.create(w.path)
-		if err != nil {
+		if w.table, err = w.tables.create(w.path); err != nil {
 			return err
 		}
-		w.table = table
-	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return err
 	}
 	return w.table.add(it.Key(), value, false)
 }

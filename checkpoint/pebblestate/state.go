@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ type state struct {
 	hook   func(step string)
 	used   atomic.Bool // something was ever ingested
 
-	mu     sync.RWMutex // held for reading by Get, so that Close waits for it
+	mu     sync.RWMutex // held for reading by Get and Range, so that Close waits for them
 	db     *pebble.DB
 	closed bool
 
@@ -45,6 +46,7 @@ type state struct {
 	chain   []checkpoint.FileRef
 	applied checkpoint.BatchID
 	pending *delta
+	shrunk  bool // much was deleted since the last base was begun
 	views   map[checkpoint.BatchID]*pebble.Snapshot
 
 	// The writer of the next base, if base is not nil.
@@ -80,6 +82,30 @@ func (s *state) Get(key []byte) ([]byte, bool, error) {
 	return bytes.Clone(value), true, closer.Close()
 }
 
+// Range implements txn.Backend.
+func (s *state) Range(from, to []byte, fn func(key, value []byte) error) (err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return s.errorf("range over", errors.New("it is closed"))
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return s.errorf("range over", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return s.errorf("range over", err)
+		}
+		if err := fn(it.Key(), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Empty implements txn.Backend.
 func (s *state) Empty() bool { return !s.used.Load() }
 
@@ -97,8 +123,9 @@ func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, 
 	}
 	s.applied = cut.Batch
 	s.views[cut.Batch] = s.db.NewSnapshot()
+	s.shrunk = s.shrunk || cut.Shrunk
 	s.adoptBase()
-	if s.base == nil && checkpoint.BaseDue(s.chain) {
+	if s.base == nil && (s.shrunk || checkpoint.BaseDue(s.chain)) {
 		s.startBase()
 	}
 	return slices.Clone(s.chain), nil
@@ -124,12 +151,18 @@ func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
 	// Durable and verified before the chain names it: invariant I6.
 	if !d.stored {
 		if err := s.put(ctx, d.ref, d.path); err != nil {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkpoint.ErrDamaged) {
+				s.pending = nil // the local file is not what was written: write it anew
+			}
 			return err
 		}
 		d.stored = true
 	}
 	s.hook("ingest.before")
 	if err := s.ingest(ctx, d.path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			s.pending = nil
+		}
 		return fmt.Errorf("ingest %s: %w", d.ref.Name, err)
 	}
 	s.hook("ingest.after")

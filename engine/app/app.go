@@ -47,6 +47,7 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	f.data = *f.String("data", filepath.Join(".isobar", name), "keep checkpoints and state in `DIR`")
 	assignments := f.Strings("c", nil, "set configuration, as in -c checkpoint.retained=5 (`KEY=VALUE`, repeatable)")
 	file := f.String("config", "", "read configuration from a YAML `FILE`")
+	listen := f.String("listen", "", "serve /metrics, /healthz and /debug/pprof at `ADDR`; \":9090\" is for this machine only")
 	verbose := f.Bool("verbose", "log what the engine does")
 	help := f.Bool("help", "show this help") // -h is rarely a flag of the topology's own
 	topo, err := build(f)
@@ -64,18 +65,18 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 		fmt.Fprintf(stderr, "%s: build the topology: %v\n", name, err)
 		return exitFailed
 	}
-	conf, err := readConfig(*file, *assignments)
+	conf, err := config.Read(*file, *assignments)
 	if err != nil {
 		return usage(err)
 	}
-	level := slog.LevelWarn
-	if *verbose {
-		level = slog.LevelDebug
+	addr := ""
+	if *listen != "" {
+		if addr, err = listenAddress(*listen); err != nil {
+			return usage(err)
+		}
 	}
 	show := newScreen(stderr, f.progress)
-	log := slog.New(slog.NewTextHandler(show, &slog.HandlerOptions{Level: level}))
-	ctx, release := interruptible(show, name)
-	defer release()
+	log := newLogger(show, *verbose)
 	all := append([]engine.Option{
 		engine.WithName(name),
 		engine.WithConfig(conf),
@@ -83,27 +84,36 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 		engine.WithProgress(show.progress),
 		Local(f.data),
 	}, opts...)
-	if _, err = engine.Run(ctx, topo, all...); err != nil {
+	if err := runAt(addr, name, topo, show, log, all); err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return exitFailed
 	}
 	return exitOK
 }
 
-func readConfig(path string, assignments []string) (config.Values, error) {
-	var layers []config.Values
-	if path != "" {
-		v, err := config.Load(path)
+// runAt runs a topology and shows the run at an address, if there is one.
+func runAt(addr, name string, topo *engine.Topology, show *screen, log *slog.Logger, opts []engine.Option) error {
+	if addr != "" {
+		s, err := serve(addr)
 		if err != nil {
-			return config.Values{}, err
+			return err
 		}
-		layers = append(layers, v)
+		defer s.close(log)
+		fmt.Fprintf(show, "%s: metrics at http://%s/metrics\n", name, s.addr)
+		opts = append(opts, engine.WithInspector(s.handler.Watch))
 	}
-	v, err := config.ParseAssignments(assignments)
-	if err != nil {
-		return config.Values{}, err
+	ctx, release := interruptible(show, name)
+	defer release()
+	_, err := engine.Run(ctx, topo, opts...)
+	return err
+}
+
+func newLogger(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelWarn
+	if verbose {
+		level = slog.LevelDebug
 	}
-	return config.Merge(append(layers, v)...), nil
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
 // interruptible returns a context that the first interrupt ends. The second one ends
@@ -125,7 +135,7 @@ func interruptible(w io.Writer, name string) (context.Context, func()) {
 				fmt.Fprintf(w, "%s: interrupted again, exiting at once\n", name)
 				os.Exit(exitInterrupt)
 			}
-			fmt.Fprintf(w, "%s: stopping with a last checkpoint; interrupt again to exit at once\n", name)
+			fmt.Fprintf(w, "%s: stopping in order; interrupt again to exit at once\n", name)
 			cancel()
 		}
 	}()

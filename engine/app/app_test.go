@@ -342,3 +342,20 @@ func TestOnlyOneRunAtATimeUsesAFolder(t *testing.T) {
 		t.Errorf("sums %d, %d", first.sum, second.sum)
 	}
 }
+
+func TestCheckpointsThatWereTakenAwayAreMissed(t *testing.T) {
+	dir := t.TempDir()
+	w := &world{n: 100}
+	for range 2 { // the second start notes that there is a head
+		run(w.build, "--data", dir).want(t, 0)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "checkpoints")); err != nil {
+		t.Fatal(err)
+	}
+	note := filepath.Join(dir, "ran", "sum")
+	run(w.build, "--data", dir).want(t, 1, "put them back, or remove "+note+" to start from nothing")
+	if err := os.Remove(note); err != nil {
+		t.Fatal(err)
+	}
+	run(w.build, "--data", dir).want(t, 0)
+}

@@ -26,7 +26,7 @@ func TestInterruptStopsWithALastCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-ended
-		r.want(t, 0, "sum: stopping with a last checkpoint; interrupt again to exit at once")
+		r.want(t, 0, "sum: stopping in order; interrupt again to exit at once")
 		if w.sum != 45 || len(w.results) != 1 || w.results[0].Outcome != engine.Stopped {
 			t.Errorf("%v: sum %d, results %v", sig, w.sum, w.results)
 		}

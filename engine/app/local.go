@@ -3,8 +3,12 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
 	"github.com/isobar-io/isobar/engine"
@@ -15,6 +19,7 @@ import (
 //
 //	DATA/lock                          held while the process runs; names its pid
 //	DATA/checkpoints/TOPOLOGY/…        the checkpoint store, unless checkpoint.store is set
+//	DATA/ran/TOPOLOGY                  notes that there are checkpoints, so that they are missed
 //	DATA/local/GENERATION/TASK/…       live state, rebuilt from the checkpoint at every start
 func Local(dir string) engine.Option {
 	return engine.WithStorage(func(_ context.Context, o engine.Opening) (engine.Storage, error) {
@@ -30,6 +35,9 @@ func Local(dir string) engine.Option {
 		if err != nil {
 			return engine.Storage{}, errors.Join(err, unlock())
 		}
+		if err := remember(dir, o.Topology, store); err != nil {
+			return engine.Storage{}, errors.Join(err, unlock())
+		}
 		state := pebblestate.New(pebblestate.Options{
 			Dir:    filepath.Join(dir, "local"),
 			Store:  store,
@@ -41,6 +49,29 @@ func Local(dir string) engine.Option {
 			Close: func() error { return errors.Join(state.Close(), store.Close(), unlock()) },
 		}, nil
 	})
+}
+
+// remember keeps a data folder whose checkpoints were taken away from starting from
+// nothing: it notes in DATA/ran/TOPOLOGY that there is a head, and refuses to go on
+// without one if that was noted.
+func remember(dir, topology string, store *filestore.Store) error {
+	note := filepath.Join(dir, "ran", topology)
+	_, _, err := store.ReadHead(context.Background())
+	switch {
+	case err == nil:
+		if err := os.MkdirAll(filepath.Dir(note), 0o777); err != nil {
+			return err
+		}
+		return os.WriteFile(note, []byte(store.String()+"\n"), 0o666)
+	case !errors.Is(err, checkpoint.ErrNotFound):
+		return nil // the run says what is wrong
+	}
+	place, err := os.ReadFile(note)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("topology %q has run in data folder %s with its checkpoints in %s, and there is no head in %s that says which are committed: put them back, or remove %s to start from nothing",
+		topology, dir, strings.TrimSpace(string(place)), store, note)
 }
 
 // storeFolder returns the folder that checkpoint.store names.

@@ -110,6 +110,22 @@ func nodeValue(name string, node *yaml.Node) (any, error) {
 	return nil, fmt.Errorf("%s is %s, must be %s", name, node.Value, k.Range())
 }
 
+// Read returns the values of a file, if path is not empty, with assignments on top.
+func Read(path string, assignments []string) (Values, error) {
+	var file Values
+	if path != "" {
+		var err error
+		if file, err = Load(path); err != nil {
+			return Values{}, err
+		}
+	}
+	flags, err := ParseAssignments(assignments)
+	if err != nil {
+		return Values{}, err
+	}
+	return Merge(file, flags), nil
+}
+
 // ParseAssignments returns the layer of -c flags: key=value, each key once. The
 // values of user keys are read as YAML. All that is wrong is in one error.
 func ParseAssignments(assignments []string) (Values, error) {

@@ -61,6 +61,7 @@ type Channel struct {
 	seq     uint64        // frames sent; the sender's
 	room    chan struct{} // tells a waiting sender that there is room
 	waiting atomic.Bool   // the sender waits for room
+	wait    func(bool)    // says when the sender waits
 	bell    *Bell         // the receiver's
 	limit   atomic.Int32  // tuples per frame, set by the receiver
 	read    uint64        // frames received; the receiver's
@@ -73,6 +74,9 @@ type Config struct {
 	Receiver   *Bell
 	Done       <-chan struct{} // closed when the generation ends
 	Poison     bool            // overwrite frames before they are used again
+	// Waiting, if set, is called by the sender when it begins to wait for room, and
+	// when it goes on.
+	Waiting func(waits bool)
 }
 
 // NewChannel returns an empty channel.
@@ -83,7 +87,11 @@ func NewChannel(c Config) *Channel {
 		done:       c.Done,
 		poison:     c.Poison,
 		room:       make(chan struct{}, 1),
+		wait:       c.Waiting,
 		bell:       c.Receiver,
+	}
+	if ch.wait == nil {
+		ch.wait = func(bool) {}
 	}
 	ch.limit.Store(firstLimit)
 	return ch
@@ -103,20 +111,9 @@ func (c *Channel) FrameLimit() int { return int(c.limit.Load()) }
 func (c *Channel) Send(f *tuple.Frame) (*tuple.Frame, int) {
 	c.seq++
 	f.Seq = c.seq
-	for !c.data.push(f) {
-		c.waiting.Store(true)
-		// The receiver may have made room between the push that failed and the store;
-		// it sees waiting only from here on, so look once more before waiting.
-		if c.data.push(f) {
-			c.waiting.Store(false)
-			break
-		}
-		select {
-		case <-c.room:
-		case <-c.done:
-			f.Reset()
-			return f, c.FrameLimit()
-		}
+	if !c.data.push(f) && !c.pushWaiting(f) {
+		f.Reset()
+		return f, c.FrameLimit()
 	}
 	c.bell.Ring()
 	next := c.free.pop()
@@ -124,6 +121,29 @@ func (c *Channel) Send(f *tuple.Frame) (*tuple.Frame, int) {
 		next = c.NewFrame()
 	}
 	return next, c.FrameLimit()
+}
+
+// pushWaiting waits for room for f; it returns false if the generation ended first.
+func (c *Channel) pushWaiting(f *tuple.Frame) bool {
+	c.wait(true)
+	defer c.wait(false)
+	for {
+		c.waiting.Store(true)
+		// The receiver may have made room between the push that failed and the store;
+		// it sees waiting only from here on, so look once more before waiting.
+		if c.data.push(f) {
+			c.waiting.Store(false)
+			return true
+		}
+		select {
+		case <-c.room:
+		case <-c.done:
+			return false
+		}
+		if c.data.push(f) {
+			return true
+		}
+	}
 }
 
 // Receive returns the next frame, or nil. Only the receiving task calls it, and it
@@ -163,6 +183,9 @@ func (c *Channel) SetFrameLimit(n int) {
 		c.limit.Store(int32(n))
 	}
 }
+
+// Source returns the topology-wide id of the sending task.
+func (c *Channel) Source() int { return int(c.sourceTask) }
 
 // Len returns how many frames wait.
 func (c *Channel) Len() int { return c.data.len() }

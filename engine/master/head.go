@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/plan"
@@ -21,15 +22,13 @@ func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoin
 	}
 	h, err := checkpoint.DecodeHead("head", data)
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("the head of topology %q%s cannot be used: %w: put back a copy of it; without it nothing tells what is committed", p.Topology, in(s), err)
 	}
 	if h.Topology != p.Topology {
 		return nil, "", fmt.Errorf("the store belongs to topology %q, not to %q", h.Topology, p.Topology)
 	}
-	for name := range h.Regions {
-		if !hasRegion(p, name) {
-			return nil, "", fmt.Errorf("the checkpoints of topology %q hold region %q, which it no longer has; it has %s: a region is named after its first component", p.Topology, name, regionNames(p))
-		}
+	if err := adoptNames(p, h); err != nil {
+		return nil, "", err
 	}
 	return h, version, nil
 }
@@ -42,18 +41,40 @@ func refuseHeadless(ctx context.Context, s checkpoint.Store, p *plan.Plan) error
 		if err != nil {
 			return fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err)
 		}
-		return fmt.Errorf("topology %q has checkpoint objects (%s) but no head that says which are committed: put the head back, or move the folder away to start from nothing", p.Topology, o.Name)
+		return fmt.Errorf("topology %q has checkpoint objects%s (%s) but no head that says which are committed: put the head back, or move all of them away to start from nothing", p.Topology, in(s), o.Name)
 	}
 	return nil
 }
 
-func hasRegion(p *plan.Plan, name string) bool {
-	for _, r := range p.Regions {
-		if r.Name == name {
-			return true
-		}
+// in says where a store is, if it tells.
+func in(s checkpoint.Store) string {
+	if place, ok := s.(fmt.Stringer); ok {
+		return " in " + place.String()
 	}
-	return false
+	return ""
+}
+
+// adoptNames gives the regions of p the names that their checkpoints have. A region is
+// named after its first component when it is first run; later edits of the graph may
+// put another one first.
+func adoptNames(p *plan.Plan, h *checkpoint.Head) error {
+	adopted := map[int]string{}
+	for name := range h.Regions {
+		i := slices.IndexFunc(p.Regions, func(r plan.Region) bool {
+			return slices.ContainsFunc(r.Tasks, func(id int) bool { return p.Component(id).ID == name })
+		})
+		switch {
+		case i < 0:
+			return fmt.Errorf("the checkpoints of topology %q hold region %q, named after a component that it no longer has; it has the regions %s", p.Topology, name, regionNames(p))
+		case adopted[i] != "":
+			return fmt.Errorf("the checkpoints of topology %q hold regions %q and %q, which are one region now: what they have committed cannot be put together", p.Topology, adopted[i], name)
+		}
+		adopted[i] = name
+	}
+	for i, name := range adopted {
+		p.Regions[i].Name = name
+	}
+	return nil
 }
 
 func regionNames(p *plan.Plan) string {
@@ -90,12 +111,13 @@ func (m *Master) doHead(a checkpoint.MoverAction) {
 		if m.result.From == nil && m.result.Committed == 0 {
 			m.result.From = a.From
 		}
-		m.result.Last = a.From
 		m.step(r, checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
+		m.result.Last = m.regions[0].record.last()
 	case checkpoint.Advanced:
 		r := m.region(a.Region)
 		m.result.Committed++
 		m.step(r, checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
+		m.result.Last = m.regions[0].record.last()
 		m.sweep.drop(a.Dropped)
 	case checkpoint.SwapFailed:
 		m.cfg.Logger.Warn("cannot move the head yet, will try again", "err", a.Err)
@@ -144,7 +166,8 @@ func (m *Master) reread() checkpoint.MoverEvent {
 	}
 	h, err := checkpoint.DecodeHead("head", data)
 	if err != nil {
-		return checkpoint.RereadFailed{Err: err}
+		// Whoever wrote that, it was not this process: its head is gone.
+		return checkpoint.HeadReread{Head: &checkpoint.Head{Writer: err.Error()}, Version: v}
 	}
 	m.sweep.keep(h)
 	return checkpoint.HeadReread{Head: h, Version: v}

@@ -8,6 +8,7 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/link"
 	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/engine/task"
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -19,19 +20,21 @@ func RunLocal(ctx context.Context, cfg Config) (Result, error) {
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
 	m.sweep = newSweeper(nil, cfg.Logger, 0, cfg.Env.Hook)
-	for i := range cfg.Plan.Tasks {
-		m.slots = append(m.slots, &task.Slot{Task: cfg.Plan.Tasks[i]})
-	}
+	m.slots = task.NewSlots(cfg.Plan)
 	whole := plan.Region{Name: "all"}
 	for _, t := range cfg.Plan.Tasks {
 		whole.Tasks = append(whole.Tasks, t.ID)
 	}
-	r := &region{Region: whole}
+	r := &region{Region: whole, record: newRecord()}
 	m.regions = []*region{r}
 	env := cfg.Env
 	env.Now = m.now
+	env.RunID = Unique()
+	env.Reported = m.report
+	env.Suspects = &poison.Suspects{}
 	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{event: ev}) }
 	r.gen.Store(task.NewGeneration(m.ctx, &env, whole, m.slots, 1, &task.Restore{}))
+	m.inspect()
 	m.leadLocal(ctx, r)
 	m.end()
 	return m.result, m.err
@@ -62,6 +65,12 @@ func (m *Master) leadLocal(ctx context.Context, r *region) {
 			for _, msg := range m.inbox.Take() {
 				m.takeLocal(r, &s, msg.event)
 			}
+		case <-m.cfg.Control.mail.Signal():
+			for _, c := range m.cfg.Control.mail.Take() {
+				if c != checkpointNow { // there are no checkpoints
+					m.obey(c)
+				}
+			}
 		case <-stop:
 			stop = nil
 			m.result.Outcome = checkpoint.Stopped
@@ -75,7 +84,7 @@ func (m *Master) leadLocal(ctx context.Context, r *region) {
 func (m *Master) endLocal(r *region, s *localState, kind tuple.MarkKind) {
 	if !s.ending {
 		s.ending = true
-		m.spouts(r, task.Control{Kind: kind, Batch: 1, Pause: true})
+		m.spouts(r, task.Control{Kind: kind, Batch: 1, Pause: true, At: m.now()})
 	}
 }
 
@@ -83,7 +92,10 @@ func (m *Master) takeLocal(r *region, s *localState, ev checkpoint.Event) {
 	switch ev := ev.(type) {
 	case checkpoint.TaskReady:
 		if s.ready++; s.ready == len(r.Tasks) {
+			r.started = true
+			m.spouts(r, task.Control{Activity: m.activity})
 			r.gen.Load().Start()
+			r.record.looks(checkpoint.Look{Phase: "running", Running: true, Generation: 1})
 		}
 	case checkpoint.SpoutFinished:
 		if s.finished++; s.finished == s.spouts {
@@ -92,8 +104,10 @@ func (m *Master) takeLocal(r *region, s *localState, ev checkpoint.Event) {
 	case checkpoint.AckConfirmed:
 		if s.done++; s.done == len(r.Tasks) {
 			r.over = true
+			r.record.looks(checkpoint.Look{Phase: "over", Over: true, Generation: 1})
 		}
 	case checkpoint.TaskFailed:
+		r.record.did(m.now(), checkpoint.FailRegion{Err: ev.Err})
 		m.err = fmt.Errorf("topology %q: %w; it runs at most once, so nothing of it can be made up for", m.cfg.Plan.Topology, ev.Err)
 	default: // there are no checkpoints to speak of
 	}

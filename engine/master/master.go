@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/link"
 	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/engine/task"
 )
 
@@ -32,8 +34,11 @@ type Config struct {
 	OrphanGrace time.Duration
 	Engine      string // version of Isobar
 	Logger      *slog.Logger
+	Control     *Control // never nil
 	// Progress, if set, is called about once a second and at the end.
 	Progress func(Progress)
+	// Inspect, if set, is called once, when the run begins.
+	Inspect func(*Inspector)
 }
 
 // Result tells how a run ended.
@@ -53,7 +58,8 @@ type Progress struct {
 	Committed  int             // checkpoints committed by this run
 	Last       *checkpoint.Ref // the newest
 	Restarts   int
-	Final      bool // the run has ended
+	Errors     []ReportedError // the last ones, oldest first
+	Final      bool            // the run has ended
 }
 
 // ComponentProgress counts tuples of a component in this run, replays included.
@@ -69,7 +75,19 @@ type message struct {
 	event  checkpoint.Event
 	head   checkpoint.MoverEvent
 	built  *built
+	report *ReportedError
 }
+
+// ReportedError is an error that a component has reported, or that failed a task.
+type ReportedError struct {
+	Time      time.Time
+	Component string
+	Task      int // index within the component
+	Err       error
+}
+
+// errorsKept is how many of the last reported errors are remembered.
+const errorsKept = 20
 
 // Master leads the regions of one topology.
 type Master struct {
@@ -84,9 +102,12 @@ type Master struct {
 	unique  string         // names this process's objects
 	result  Result
 	err     error
-	pause   bool // the last head call failed; wait before the next
-	ctx     context.Context
-	cancel  context.CancelFunc
+	errors  []ReportedError // the last ones
+	// activity is what the operator last said about input.
+	activity task.Activity
+	pause    bool // the last head call failed; wait before the next
+	ctx      context.Context
+	cancel   context.CancelFunc
 }
 
 // region is the shell around one Coordinator.
@@ -100,6 +121,8 @@ type region struct {
 	over     bool
 	from     *checkpoint.Ref
 	manifest *checkpoint.Manifest // the last one built
+	record   *record
+	suspects *poison.Counter
 }
 
 // Unique returns a random text that names one process's writes.
@@ -134,12 +157,11 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		Retained: cfg.Retained,
 	})
 	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
-	for i := range cfg.Plan.Tasks {
-		m.slots = append(m.slots, &task.Slot{Task: cfg.Plan.Tasks[i]})
-	}
+	m.slots = task.NewSlots(cfg.Plan)
 	for _, r := range cfg.Plan.Regions {
 		m.regions = append(m.regions, m.newRegion(r, runID))
 	}
+	m.inspect()
 	m.lead(ctx)
 	m.end()
 	return m.result, m.err
@@ -149,12 +171,25 @@ func (m *Master) newRegion(r plan.Region, runID string) *region {
 	c := m.cfg.Timing
 	c.Region = r.Name
 	c.Tasks = task.CoordinatorTasks(m.cfg.Plan, r)
-	reg := &region{Region: r, coord: checkpoint.NewCoordinator(c), manifest: newManifest(m.cfg, r, runID)}
+	for _, id := range r.Tasks {
+		if m.cfg.Plan.Component(id).Ordered {
+			c.SnapshotTimeout = 0 // nothing is given up where the outside is written in order
+		}
+	}
+	reg := &region{Region: r, coord: checkpoint.NewCoordinator(c), manifest: newManifest(m.cfg, r, runID), record: newRecord(), suspects: poison.NewCounter()}
 	env := m.cfg.Env
 	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{region: reg, event: ev}) }
 	env.Now = m.now
+	env.RunID = runID
+	env.Reported = m.report
 	reg.env = &env
 	return reg
+}
+
+func (m *Master) inspect() {
+	if m.cfg.Inspect != nil {
+		m.cfg.Inspect(&Inspector{m})
+	}
 }
 
 func (m *Master) now() time.Duration { return time.Since(m.began) }
@@ -185,6 +220,10 @@ func (m *Master) lead(ctx context.Context) {
 					r.wakeAt = 0
 					m.step(r, checkpoint.TimePassed{})
 				}
+			}
+		case <-m.cfg.Control.mail.Signal():
+			for _, c := range m.cfg.Control.mail.Take() {
+				m.obey(c)
 			}
 		case <-stop:
 			stop = nil
@@ -227,11 +266,27 @@ func (m *Master) take(msg message) {
 	switch {
 	case msg.head != nil:
 		m.moveHead(msg.head)
+	case msg.report != nil:
+		m.cfg.Logger.Warn("error reported", "component", msg.report.Component, "task", msg.report.Task, "err", msg.report.Err)
+		m.reported(*msg.report)
 	case msg.built != nil:
 		m.builtGeneration(msg.region, msg.built)
 	default:
 		m.step(msg.region, msg.event)
 	}
+}
+
+// reported remembers an error for Progress.
+func (m *Master) reported(e ReportedError) {
+	m.errors = append(m.errors, e)
+	if len(m.errors) > errorsKept {
+		m.errors = m.errors[1:]
+	}
+}
+
+// report has an error remembered; it may be called from any goroutine.
+func (m *Master) report(component string, task int, err error) {
+	m.inbox.Put(message{report: &ReportedError{time.Now(), component, task, err}})
 }
 
 // flushEvery bounds how long a tuple waits in an open frame of a busy task.
@@ -303,14 +358,15 @@ func (m *Master) progress(final bool) {
 		Committed: m.result.Committed,
 		Last:      m.result.Last,
 		Restarts:  m.result.Restarts,
+		Errors:    slices.Clone(m.errors),
 		Final:     final,
 	}
 	for _, c := range m.cfg.Plan.Components {
 		first, n := m.cfg.Plan.TaskIDs(c.ID)
 		cp := ComponentProgress{ID: c.ID}
-		for _, s := range m.slots[first : first+n] {
-			cp.Emitted += s.Emitted.Load()
-			cp.Executed += s.Executed.Load()
+		for _, s := range m.slots[first-1 : first-1+n] {
+			cp.Emitted += s.TuplesEmitted()
+			cp.Executed += s.TuplesExecuted()
 		}
 		p.Components = append(p.Components, cp)
 	}

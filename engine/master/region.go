@@ -19,7 +19,11 @@ func (m *Master) step(r *region, ev checkpoint.Event) {
 	if f, ok := ev.(checkpoint.TaskFailed); ok {
 		ev = m.taskFailed(r, f)
 	}
-	for _, a := range r.coord.Step(m.now(), ev) {
+	r.record.happened(m.now(), ev)
+	actions := r.coord.Step(m.now(), ev)
+	r.record.looks(r.coord.Look())
+	for _, a := range actions {
+		r.record.did(m.now(), a)
 		m.do(r, a)
 	}
 }
@@ -35,12 +39,17 @@ func (m *Master) taskFailed(r *region, f checkpoint.TaskFailed) checkpoint.Event
 		return checkpoint.RestoreFailed{Generation: f.Generation, Err: f.Err}
 	}
 	m.cfg.Logger.Error("task failed", "region", r.Name, "generation", f.Generation, "err", f.Err)
+	t := m.cfg.Plan.Task(int(f.Task))
+	m.reported(ReportedError{time.Now(), m.cfg.Plan.Components[t.Component].ID, t.Index, f.Err})
+	f.Learned = r.suspects.Failed(f.Err, func(component string) int {
+		return m.cfg.Env.Config(component).Int("topology.poison.max.attempts")
+	})
 	return f
 }
 
 // hopeless reports whether an error of reading a checkpoint is about its content.
 func hopeless(err error) bool {
-	return errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNotFound)
+	return errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrNewer)
 }
 
 func (m *Master) do(r *region, a checkpoint.Action) {
@@ -56,9 +65,10 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 		m.restore(r, a)
 	case checkpoint.StartTasks:
 		r.started = true
+		m.spouts(r, task.Control{Activity: m.activity, Hold: a.Hold}) // activity outlives rollbacks
 		r.gen.Load().Start()
 	case checkpoint.InjectBarrier:
-		m.spouts(r, task.Control{Kind: a.Kind, Batch: a.Batch, Pause: a.Pause, Resume: !a.Pause})
+		m.spouts(r, task.Control{Kind: a.Kind, Batch: a.Batch, Pause: a.Pause, Resume: !a.Pause, At: m.now()})
 	case checkpoint.Resume:
 		m.spouts(r, task.Control{Resume: true})
 	case checkpoint.StoreManifest:
@@ -95,7 +105,7 @@ func (m *Master) spouts(r *region, c task.Control) {
 func (m *Master) names(ids []checkpoint.TaskID) []string {
 	var names []string
 	for _, id := range ids {
-		t := m.cfg.Plan.Tasks[id]
+		t := m.cfg.Plan.Task(int(id))
 		names = append(names, fmt.Sprintf("%s[%d]", m.cfg.Plan.Components[t.Component].ID, t.Index))
 	}
 	return names
@@ -116,6 +126,7 @@ func (m *Master) restore(r *region, a checkpoint.Restore) {
 	r.started = false
 	if old != nil {
 		m.result.Restarts++
+		r.record.restarted()
 	}
 	m.io.Go(func() {
 		b := &built{restore: a}
@@ -157,7 +168,9 @@ func (m *Master) builtGeneration(r *region, b *built) {
 	case b.err != nil:
 		m.step(r, checkpoint.RestoreFailed{Generation: b.restore.Generation, Err: b.err})
 	default:
-		g := task.NewGeneration(m.ctx, r.env, r.Region, m.slots, b.restore.Generation, b.tasks)
+		env := *r.env
+		env.Suspects = r.suspects.Suspects()
+		g := task.NewGeneration(m.ctx, &env, r.Region, m.slots, b.restore.Generation, b.tasks)
 		r.gen.Store(g)
 	}
 }

@@ -27,7 +27,7 @@ type sweeper struct {
 	dropped []checkpoint.Ref
 
 	manifests map[string]*checkpoint.Manifest // read so far
-	tidied    bool                            // orphans of earlier processes were looked for
+	tidied    time.Time                       // when orphans were last looked for
 }
 
 func newSweeper(store checkpoint.Store, log *slog.Logger, grace time.Duration, hook func(string)) *sweeper {
@@ -105,11 +105,11 @@ func (s *sweeper) sweep(head *checkpoint.Head, dropped []checkpoint.Ref) error {
 		}
 	}
 	// After the dropped ones, which are orphans too but would be missed by free.
-	if !s.tidied {
+	if now := time.Now(); s.tidied.IsZero() || now.Sub(s.tidied) >= max(s.grace, tidyMin) {
 		if err := s.tidy(head, kept); err != nil {
 			return err
 		}
-		s.tidied = true
+		s.tidied = now
 	}
 	return nil
 }
@@ -146,7 +146,10 @@ func (s *sweeper) read(ref checkpoint.Ref) (*checkpoint.Manifest, error) {
 	return mf, err
 }
 
-// tidy deletes what processes that are gone have left behind.
+// tidyMin is how much time at least lies between two looks for orphans.
+const tidyMin = time.Minute
+
+// tidy deletes what older generations have left behind.
 func (s *sweeper) tidy(head *checkpoint.Head, kept []*checkpoint.Manifest) error {
 	named := map[string]bool{}
 	for _, ref := range retainedOf(head) {

@@ -163,12 +163,14 @@ func names(byID map[string]*Component) string {
 }
 
 func streams(c *Component) string {
-	if len(c.Streams) == 0 {
-		return "no stream: give it a DeclareOutputFields method"
-	}
 	var ids []string
 	for _, s := range c.Streams {
-		ids = append(ids, s.ID)
+		if !strings.HasPrefix(s.ID, "__") {
+			ids = append(ids, s.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return "no stream: give it a DeclareOutputFields method"
 	}
 	return fmt.Sprintf("%q", ids)
 }

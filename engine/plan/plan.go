@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,6 +37,8 @@ type Component struct {
 	Tasks   int
 	Streams []*tuple.Stream // what it emits
 	Inputs  []Input         // what it subscribes to; none for spouts
+	// Ordered: it commits to the outside world, batch by batch.
+	Ordered bool
 	// KeyFields, if not nil, take the place of the grouping fields as the key.
 	KeyFields []string
 }
@@ -51,7 +54,7 @@ type Input struct {
 
 // Task is one instance of a component.
 type Task struct {
-	ID        int // topology-wide, from 0
+	ID        int // topology-wide, from 1
 	Component int // index in Plan.Components
 	Index     int // within the component
 }
@@ -67,7 +70,7 @@ type Plan struct {
 	Topology   string
 	KeyGroups  int
 	Components []Component
-	Tasks      []Task // components in the order they were added, tasks by index
+	Tasks      []Task // in the order of their ids: components by id in byte order, as in Storm
 	Regions    []Region
 
 	first map[string]int // component id to its first task
@@ -88,21 +91,48 @@ func New(topology string, keyGroups int, comps []Component) (*Plan, error) {
 	}
 	for i, c := range comps {
 		p.index[c.ID] = i
-		p.first[c.ID] = len(p.Tasks)
-		for t := range c.Tasks {
-			p.Tasks = append(p.Tasks, Task{ID: len(p.Tasks), Component: i, Index: t})
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.index)) {
+		p.first[id] = len(p.Tasks) + 1
+		for t := range comps[p.index[id]].Tasks {
+			p.Tasks = append(p.Tasks, Task{ID: len(p.Tasks) + 1, Component: p.index[id], Index: t})
 		}
 	}
 	p.Regions = p.regions()
 	return p, nil
 }
 
+// Task returns the task of an id.
+func (p *Plan) Task(id int) Task { return p.Tasks[id-1] }
+
 // Component returns the component of a task.
-func (p *Plan) Component(task int) *Component { return &p.Components[p.Tasks[task].Component] }
+func (p *Plan) Component(task int) *Component { return &p.Components[p.Task(task).Component] }
 
 // TaskIDs returns the ids of a component's tasks: [first, first+n).
 func (p *Plan) TaskIDs(component string) (first, n int) {
 	return p.first[component], p.Components[p.index[component]].Tasks
+}
+
+// IDs returns the ids of a component's tasks, or nil if there is no such component.
+func (p *Plan) IDs(component string) []int {
+	if p.Lookup(component) == nil {
+		return nil
+	}
+	first, n := p.TaskIDs(component)
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = first + i
+	}
+	return ids
+}
+
+// Inputs returns the streams that a component subscribes to.
+func (p *Plan) Inputs(c *Component) []*tuple.Stream {
+	var all []*tuple.Stream
+	for _, in := range c.Inputs {
+		all = append(all, p.Lookup(in.Component).Stream(in.Stream))
+	}
+	return all
 }
 
 // Lookup returns a component by its id, or nil.
@@ -219,7 +249,7 @@ func (p *Plan) Fingerprint(r Region) string {
 	var lines []string
 	seen := map[int]bool{}
 	for _, t := range r.Tasks {
-		i := p.Tasks[t].Component
+		i := p.Task(t).Component
 		if seen[i] {
 			continue
 		}

@@ -108,7 +108,7 @@ func show(p *Plan) string {
 	for i := range p.Components {
 		c := &p.Components[i]
 		first, n := p.TaskIDs(c.ID)
-		fmt.Fprintf(&sb, "%s %s: tasks %v", c.Role, c.ID, ids(p.Tasks[first:first+n]))
+		fmt.Fprintf(&sb, "%s %s: tasks %v", c.Role, c.ID, ids(p.Tasks[first-1:first-1+n]))
 		if len(c.Inputs) > 0 {
 			fmt.Fprintf(&sb, ", channels from %v", p.Senders(c.ID))
 		}
@@ -157,7 +157,7 @@ func TestPlanIsTheSameEveryTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Lookup("s3") != p.Component(15) || p.Lookup("nothing") != nil || p.Lookup("s3").Stream("nothing") != nil {
+		if p.Lookup("s3") != p.Component(p.IDs("s3")[1]) || p.Lookup("nothing") != nil || p.Lookup("s3").Stream("nothing") != nil {
 			t.Error("a component is not found by its id or its tasks")
 		}
 		if !slices.IsSortedFunc(p.Regions, func(a, b Region) int { return strings.Compare(a.Name, b.Name) }) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-io/isobar/barrier"
 	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
@@ -23,7 +24,15 @@ type bolt struct {
 	aligner  *barrier.Aligner
 	received []uint64 // tuples since the last barrier, by input
 	blocked  []bool
+	align    alignment
 	view     tuple.Tuple
+
+	closed  tuple.BatchID // the last batch that was finished
+	changed bool          // something other than input has changed the state since
+	ended   bool          // the last batch is finished
+	clock   *timers       // what happens by the clock, if anything does
+	ticks   *ticker       // if the bolt gets tick tuples
+	time    inTime
 
 	nsPerTuple float64
 	next       tuple.BatchID // without barriers: the next batch
@@ -50,13 +59,27 @@ func (b *bolt) loop() error {
 		if err := b.tick(); err != nil {
 			return err
 		}
+		if b.clock != nil {
+			fired, err := b.clock.fire()
+			if err != nil {
+				return err
+			}
+			progress = progress || fired
+		}
+		if b.ticks != nil {
+			fired, err := b.ticks.fire()
+			if err != nil {
+				return err
+			}
+			progress = progress || fired
+		}
 		switch {
 		case !progress:
 			b.idle()
 		case b.flush.Load():
 			b.flush.Store(false)
 			b.out.Flush()
-			b.Emitted.Store(b.out.Emitted())
+			b.count()
 		}
 	}
 	return nil
@@ -65,7 +88,7 @@ func (b *bolt) loop() error {
 // idle flushes and sleeps until an input that is read has something.
 func (b *bolt) idle() {
 	b.out.Flush()
-	b.Emitted.Store(b.out.Emitted())
+	b.count()
 	b.bell.Arm()
 	defer b.bell.Disarm()
 	for i, in := range b.inputs {
@@ -74,16 +97,37 @@ func (b *bolt) idle() {
 		}
 	}
 	var due <-chan time.Time
-	if !b.env.Barriers {
-		timer := time.NewTimer(max(0, b.nextAt-b.env.Now()))
+	if wait, ok := b.wait(); ok {
+		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		due = timer.C
 	}
+	b.Activity.Enter(measure.Idle)
+	defer b.Activity.Enter(measure.Busy)
 	select {
 	case <-b.bell.C():
 	case <-due:
 	case <-b.gen.ctx.Done():
 	}
+}
+
+// wait returns how long to sleep if nothing comes.
+func (b *bolt) wait() (d time.Duration, ok bool) {
+	if b.clock != nil {
+		d, ok = b.clock.wait()
+	}
+	sooner := func(at time.Duration) {
+		if next := max(0, at-b.env.Now()); !ok || next < d {
+			d, ok = next, true
+		}
+	}
+	if !b.env.Barriers {
+		sooner(b.nextAt)
+	}
+	if b.ticks != nil && !b.ended {
+		sooner(b.ticks.nextAt)
+	}
+	return d, ok
 }
 
 // frame executes the tuples of a frame and then heeds its mark.
@@ -93,20 +137,29 @@ func (b *bolt) frame(i int, in *link.Channel, f *tuple.Frame) error {
 	}
 	if n := f.Len(); n > 0 {
 		began := b.env.Now()
+		b.executing = true
 		if err := b.execute(f); err != nil {
 			return err
 		}
-		b.current = nil
+		b.current, b.executing = nil, false
 		b.received[i] += uint64(n)
-		b.Executed.Store(b.Executed.Load() + uint64(n))
-		b.pace(in, b.env.Now()-began, n)
+		took := b.env.Now() - began
+		for _, h := range b.env.Hooks {
+			h.Executed(b.ctx, f, took)
+		}
+		b.executed(f.Stream, n, took)
+		b.pace(in, took, n)
 	}
 	mark := f.Mark
 	in.Return(f)
-	if mark.Kind == tuple.MarkNone {
+	switch mark.Kind {
+	case tuple.MarkNone:
 		return nil
+	case tuple.MarkWatermark, tuple.MarkIdle:
+		return b.eventTime(i, mark)
+	default:
+		return b.mark(i, mark)
 	}
-	return b.mark(i, mark)
 }
 
 // queueTime is how much work, at the measured speed, may wait before a task.
@@ -137,6 +190,7 @@ func (b *bolt) executeEach(f *tuple.Frame) error {
 func (b *bolt) mark(i int, m tuple.Mark) error {
 	received := b.received[i]
 	b.received[i] = 0
+	b.align.barrier(b.task, i, m.Batch)
 	for _, a := range b.aligner.Step(barrier.BarrierSeen{
 		Input:      i,
 		Generation: b.gen.Number,
@@ -153,9 +207,11 @@ func (b *bolt) mark(i int, m tuple.Mark) error {
 				b.blocked[in] = false
 			}
 		case barrier.Complete:
+			b.align.complete(b.task, a.Batch)
 			if err := b.complete(a.Batch, a.Kind); err != nil {
 				return err
 			}
+			b.closed, b.changed, b.ended = a.Batch, false, a.Kind != tuple.MarkBarrier
 		case barrier.Reject:
 			return a.Err
 		case barrier.Ignore:
@@ -174,13 +230,18 @@ func (b *bolt) complete(n tuple.BatchID, kind tuple.MarkKind) error {
 		return err
 	}
 	b.env.Hook("finish.before")
+	began := b.env.Now()
 	state, err := b.finish(n)
 	if err != nil {
 		return fmt.Errorf("finish batch %d: %w", n, err)
 	}
+	b.Copy.Observe(b.env.Now()-began, 1)
 	b.out.Mark(tuple.Mark{Kind: kind, Batch: n})
 	b.env.Hook("finish.after")
-	b.Emitted.Store(b.out.Emitted())
+	for _, h := range b.env.Hooks {
+		h.BatchFinished(b.ctx, n)
+	}
+	b.count()
 	if b.com != nil {
 		b.com.batchFinished(n, state)
 	}
@@ -188,8 +249,16 @@ func (b *bolt) complete(n tuple.BatchID, kind tuple.MarkKind) error {
 }
 
 func (b *bolt) inputEnded(kind tuple.MarkKind) error {
+	if kind != tuple.MarkEnd {
+		return nil
+	}
+	if b.clock != nil {
+		if err := b.clock.fireRest(); err != nil {
+			return fmt.Errorf("end of input: %w", err)
+		}
+	}
 	e, ok := b.inst.(txn.InputEnder)
-	if kind != tuple.MarkEnd || !ok {
+	if !ok {
 		return nil
 	}
 	if err := e.InputEnded(b.out); err != nil {
@@ -207,6 +276,7 @@ type keyed struct {
 	positions map[*tuple.Stream][]int
 	batch     txn.KeyedBatch
 	whole     txn.KeyedBatchExecutor // if the bolt takes whole frames
+	careful   bool                   // tuples are looked at one by one
 }
 
 func (k *keyed) execute(f *tuple.Frame) error {
@@ -216,6 +286,9 @@ func (k *keyed) execute(f *tuple.Frame) error {
 		k.positions[f.Stream] = pos
 	}
 	k.batch.Reset(k.state, f, pos, k.carried && f.Keyed())
+	if k.careful {
+		return k.executeCarefully(f, k.batch.Select)
+	}
 	if k.whole != nil {
 		return k.whole.ExecuteKeyed(&k.batch, k.out)
 	}

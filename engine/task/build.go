@@ -3,10 +3,12 @@ package task
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/engine/plan"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
@@ -14,14 +16,16 @@ import (
 
 // NewGeneration makes the tasks and channels of a region and starts a goroutine for
 // each task, which restores it, posts TaskReady or TaskFailed, and waits for Start.
-// slots are those of all tasks of the topology by id.
+// slots are those of all tasks of the topology in the order of their ids.
 func NewGeneration(ctx context.Context, env *Env, region plan.Region, slots []*Slot, n tuple.Generation, r *Restore) *Generation {
 	g := &Generation{Number: n, start: make(chan struct{}), ended: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(ctx)
+	byID := map[int]*task{}
 	for _, id := range region.Tasks {
-		g.tasks = append(g.tasks, newTask(env, g, slots[id], r))
+		byID[id] = newTask(env, g, slots[id-1], r)
+		g.tasks = append(g.tasks, byID[id])
 	}
-	outlets := connect(env, g)
+	outlets := connect(env, g, byID)
 	var running sync.WaitGroup
 	for _, t := range g.tasks {
 		t.out = collector(env.Plan, t, outlets)
@@ -36,14 +40,18 @@ func NewGeneration(ctx context.Context, env *Env, region plan.Region, slots []*S
 }
 
 func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
+	s.commitTrouble.Store(nil)
+	s.ackTrouble.Store(nil)
 	t := &task{
 		Slot:    s,
 		env:     env,
 		comp:    &env.Plan.Components[s.Component],
+		conf:    env.Config(env.Plan.Components[s.Component].ID),
 		gen:     g,
 		restore: r,
 		bell:    link.NewBell(),
 		mail:    link.NewMailbox[Control](),
+		earlier: load(s.Emitted),
 	}
 	t.ctx = txn.NewContext(g.ctx, txn.Context{
 		Topology:   env.Plan.Topology,
@@ -51,17 +59,23 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 		TaskIndex:  s.Index,
 		TaskCount:  t.comp.Tasks,
 		TaskID:     s.ID,
+		RunID:      env.RunID,
 		Generation: g.Number,
 		Logger:     env.Logger.With("component", t.comp.ID, "task", s.Index),
-		Config:     env.Config,
+		Config:     t.conf.Get,
+		TaskIDs:    env.Plan.IDs,
+		Outputs:    t.comp.Streams,
+		Inputs:     env.Plan.Inputs(t.comp),
 	}, t.wake)
+	t.ctx.OnError(newThrottle(t).report)
+	t.ctx.OnCheckpoint(func() { env.Post(checkpoint.CheckpointRequested{}) })
 	return t
 }
 
 type pair struct{ from, to int }
 
 // connect makes one channel for every pair of tasks that exchange tuples.
-func connect(env *Env, g *Generation) map[pair]*txn.Outlet {
+func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
 	outlets := map[pair]*txn.Outlet{}
 	for _, to := range g.tasks {
 		for _, from := range env.Plan.Senders(to.comp.ID) {
@@ -71,12 +85,25 @@ func connect(env *Env, g *Generation) map[pair]*txn.Outlet {
 				Receiver:   to.bell,
 				Done:       g.ctx.Done(),
 				Poison:     env.Poison,
+				Waiting:    waiting(env.Plan, byID[from], to.comp.ID),
 			})
 			to.inputs = append(to.inputs, ch)
 			outlets[pair{from, to.ID}] = txn.NewOutlet(ch.NewFrame(), ch.FrameLimit(), ch.Send)
 		}
 	}
 	return outlets
+}
+
+// waiting returns what notes when a task waits for a receiver, and for which.
+func waiting(p *plan.Plan, from *task, receiver string) func(bool) {
+	way := measure.Blocked + slices.Index(Receivers(p, from.comp), receiver)
+	return func(waits bool) {
+		if waits {
+			from.Activity.Enter(way)
+		} else {
+			from.Activity.Enter(measure.Busy)
+		}
+	}
 }
 
 func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collector {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -37,14 +38,20 @@ type committer struct {
 	user   committing
 	part   *protocol.Participant
 	mail   *link.Mailbox[message]
-	states map[tuple.BatchID]any // finished and not yet committed
+	states map[tuple.BatchID]finished // and not yet committed
 	wake   *time.Timer
 	ended  chan struct{}
 }
 
 type message struct {
 	event protocol.Event
-	state any // with a BatchFinished
+	finished
+}
+
+// finished is a batch that the task has finished.
+type finished struct {
+	state any
+	at    time.Duration
 }
 
 func newCommitter(t *task, user committing, handles []txn.Handle) *committer {
@@ -55,11 +62,12 @@ func newCommitter(t *task, user committing, handles []txn.Handle) *committer {
 			Generation: t.gen.Number,
 			Restored:   t.restore.Batch,
 			Handles:    handles,
+			Ordered:    ordered(t.inst),
 			RetryMin:   retryMin,
 			RetryMax:   retryMax,
 		}),
 		mail:   link.NewMailbox[message](),
-		states: map[tuple.BatchID]any{},
+		states: map[tuple.BatchID]finished{},
 		wake:   time.NewTimer(time.Hour),
 		ended:  make(chan struct{}),
 	}
@@ -67,8 +75,13 @@ func newCommitter(t *task, user committing, handles []txn.Handle) *committer {
 	return c
 }
 
+func ordered(inst any) bool {
+	_, ok := inst.(txn.OrderedCommitter)
+	return ok
+}
+
 func (c *committer) batchFinished(n tuple.BatchID, state any) {
-	c.mail.Put(message{protocol.BatchFinished{Batch: n}, state})
+	c.mail.Put(message{protocol.BatchFinished{Batch: n}, finished{state, c.task.env.Now()}})
 }
 
 func (c *committer) ackReceived(n, oldest tuple.BatchID, last bool) {
@@ -94,7 +107,7 @@ func (c *committer) run() {
 		case <-c.mail.Signal():
 			for _, m := range c.mail.Take() {
 				if f, ok := m.event.(protocol.BatchFinished); ok {
-					c.states[f.Batch] = m.state
+					c.states[f.Batch] = m.finished
 				}
 				c.step(m.event)
 			}
@@ -130,9 +143,10 @@ func (c *committer) do(a protocol.Action) protocol.Event {
 	case protocol.Acknowledge:
 		t.env.Hook("ack.before")
 		if err := c.user.acknowledge(t.gen.ctx, a); err != nil {
-			c.complain("acknowledge", a.Batch, err)
+			c.complain(&t.ackTrouble, "acknowledge", a.Batch, err)
 			return protocol.AckFailed{Batch: a.Batch, Err: fmt.Errorf("acknowledge batch %d: %w", a.Batch, err), Fatal: txn.IsFatal(err)}
 		}
+		t.ackTrouble.Store(nil)
 		t.env.Hook("ack.after")
 		return protocol.Acknowledged{Batch: a.Batch}
 	case protocol.Confirm:
@@ -150,20 +164,24 @@ func (c *committer) do(a protocol.Action) protocol.Event {
 func (c *committer) commit(a protocol.Commit) protocol.Event {
 	t := c.task
 	t.env.Hook("commit.before")
-	handle, err := c.user.commit(t.gen.ctx, a.Batch, c.states[a.Batch])
+	handle, err := c.user.commit(t.gen.ctx, a.Batch, c.states[a.Batch].state)
 	if err != nil {
-		c.complain("commit", a.Batch, err)
+		c.complain(&t.commitTrouble, "commit", a.Batch, err)
 		return protocol.CommitFailed{Batch: a.Batch, Err: fmt.Errorf("commit batch %d: %w", a.Batch, err), Fatal: txn.IsFatal(err)}
 	}
+	t.Write.Observe(t.env.Now()-c.states[a.Batch].at, 1)
+	t.commitTrouble.Store(nil)
 	delete(c.states, a.Batch)
 	t.env.Hook("commit.after")
 	return protocol.Committed{Batch: a.Batch, Data: handle}
 }
 
-func (c *committer) complain(what string, n tuple.BatchID, err error) {
+func (c *committer) complain(trouble *atomic.Pointer[string], what string, n tuple.BatchID, err error) {
 	if c.task.gen.over() || errors.Is(err, txn.ErrPostponed) {
 		return // nothing is wrong, or it is that the generation has ended
 	}
+	text := fmt.Sprintf("%s: %s batch %d: %v", c.task.name(), what, n, err)
+	trouble.Store(&text)
 	c.task.env.Logger.Warn(what+" failed, will try again", "component", c.task.comp.ID,
 		"task", c.task.Index, "batch", n, "err", err)
 }

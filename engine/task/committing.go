@@ -36,7 +36,9 @@ type spoutCommit struct {
 func (c *spoutCommit) commit(_ context.Context, _ tuple.BatchID, state any) ([]byte, error) {
 	st := state.(spoutState)
 	for _, p := range st.moved {
-		c.positions[p.Partition] = p.Data
+		if c.positions[p.Partition] = p.Data; p.Data == nil {
+			delete(c.positions, p.Partition)
+		}
 	}
 	c.finished = st.finished
 	return nil, nil
@@ -89,6 +91,7 @@ func (c *keyedCommit) commit(ctx context.Context, _ tuple.BatchID, state any) ([
 		c.task.env.Post(checkpoint.StoreFailed{Generation: c.task.gen.Number, Task: checkpoint.TaskID(c.task.ID), Err: err})
 		return nil, err
 	}
+	c.task.stored(c.files, files)
 	c.files = files
 	c.applied.Store(uint64(cut.Batch))
 	return nil, nil

@@ -12,15 +12,19 @@ import (
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/config"
 	"github.com/isobar-io/isobar/engine/link"
+	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
 
 // Env is what the tasks of a region share.
 type Env struct {
-	Plan *plan.Plan
+	Plan  *plan.Plan
+	RunID string
 	// Factory makes a new instance of a component.
 	Factory func(component string) any
 	// Barriers is false for at-most-once topologies, which have none.
@@ -28,15 +32,23 @@ type Env struct {
 	ExactlyOnce bool
 	BatchDelay  time.Duration
 	FrameMax    int
-	CacheBytes  int64
 	Poison      bool
 	State       checkpoint.StateOpener
-	Config      func(key string) (any, bool)
+	Config      func(component string) config.Values
 	Logger      *slog.Logger
+	// Suspects are the tuples that user code has failed on, and what to do about them;
+	// never nil.
+	Suspects *poison.Suspects
+	// Reported is told of errors that components report; see txn.Context.ReportError.
+	Reported func(component string, task int, err error)
+	// Hooks watch tasks.
+	Hooks []txn.TaskHook
 	// Hook is called at named steps of the commit protocol; never nil.
 	Hook func(step string)
 	// Now is a monotonic clock.
 	Now func() time.Duration
+	// Processing is the processing time of keyed state; see NewProcessingTime.
+	Processing *ProcessingTime
 	// Post tells the topology master what happened; it never waits.
 	Post func(checkpoint.Event)
 }
@@ -50,22 +62,34 @@ type Restore struct {
 
 // Control is what the topology master tells a spout task.
 type Control struct {
-	Resume bool
+	Resume   bool
+	Hold     bool // emit nothing until Resume
+	Activity Activity
 	// A barrier to inject, if Kind is not MarkNone.
 	Kind  tuple.MarkKind
 	Batch tuple.BatchID
-	Pause bool // emit nothing after it
+	Pause bool          // emit nothing after it
+	At    time.Duration // when the barrier was sent
 }
+
+// Activity says whether an operator wants input.
+type Activity uint8
+
+// The activities.
+const (
+	Unchanged Activity = iota
+	Active
+	Inactive
+)
 
 // Slot is the place of one task through all generations of a run: its counters, and
 // the instance that a rollback may keep.
 type Slot struct {
 	plan.Task
-	Emitted  atomic.Uint64
-	Executed atomic.Uint64
-	_        [48]byte // keep counters of different tasks on different cache lines
+	Stats
 
-	kept any // a healthy txn.StatefulBolt of the last generation
+	kept    any // a healthy stateful bolt of the last generation
+	keptCtx *txn.Context
 }
 
 // task is one task in one generation.
@@ -73,6 +97,7 @@ type task struct {
 	*Slot
 	env     *Env
 	comp    *plan.Component
+	conf    config.Values // of the component
 	gen     *Generation
 	restore *Restore
 	ctx     *txn.Context
@@ -85,9 +110,12 @@ type task struct {
 	flush   atomic.Bool // a flush is due
 	woken   atomic.Bool // Wake was called since the last NextTuple began
 	current *tuple.Tuple
-	loop    func() error
-	failed  sync.Once
-	closers []func() error // of what the engine opened for the instance
+	// executing is set while user code has a frame: a failure is then one of a tuple.
+	executing bool
+	loop      func() error
+	failed    sync.Once
+	closers   []func() error // of what the engine opened for the instance
+	earlier   []uint64       // tuples emitted by older generations, by stream
 }
 
 // name returns how errors call the task.
@@ -123,12 +151,15 @@ func (t *task) run() {
 	}()
 	defer func() {
 		if r := recover(); r != nil {
-			t.fail(&PanicError{Where: t.where(), Value: r, Stack: debug.Stack()})
+			t.fail(t.blame(&PanicError{Where: t.where(), Value: r, Stack: debug.Stack()}))
 		}
 	}()
 	if err := t.open(); err != nil {
 		t.fail(fmt.Errorf("%s: open: %w", t.name(), err))
 		return
+	}
+	for _, h := range t.env.Hooks {
+		h.Opened(t.ctx)
 	}
 	t.env.Post(checkpoint.TaskReady{Generation: t.gen.Number, Task: checkpoint.TaskID(t.ID)})
 	select {
@@ -136,8 +167,11 @@ func (t *task) run() {
 	case <-t.gen.ctx.Done():
 		return
 	}
+	t.Activity.Enter(measure.Busy)
+	defer t.Activity.Enter(measure.Off)
+	defer t.count()
 	if err := t.loop(); err != nil {
-		t.fail(fmt.Errorf("%s: %w", t.where(), err))
+		t.fail(t.blame(fmt.Errorf("%s: %w", t.where(), err)))
 	}
 }
 
@@ -163,10 +197,23 @@ func (t *task) release() {
 			t.env.Logger.Warn("close state", "component", t.comp.ID, "task", t.Index, "err", err)
 		}
 	}
+	for _, h := range t.env.Hooks {
+		t.closed(h)
+	}
 	if t.Slot.kept != nil {
 		return
 	}
 	closeInstance(t.inst, t.env.Logger, t.comp.ID)
+}
+
+// closed tells a hook that the task has ended. The process must outlive its panic.
+func (t *task) closed(h txn.TaskHook) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.env.Logger.Warn("hook panicked", "component", t.comp.ID, "panic", r)
+		}
+	}()
+	h.Closed(t.ctx)
 }
 
 func closeInstance(inst any, log *slog.Logger, component string) {

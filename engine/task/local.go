@@ -62,7 +62,7 @@ func (b *bolt) completeLocal(kind tuple.MarkKind) error {
 		return err
 	}
 	b.out.Mark(tuple.Mark{Kind: kind, Batch: 1})
-	b.Emitted.Store(b.out.Emitted())
+	b.count()
 	b.env.Post(checkpoint.AckConfirmed{Generation: b.gen.Number, Task: checkpoint.TaskID(b.ID), Last: true})
 	return nil
 }

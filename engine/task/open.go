@@ -49,7 +49,7 @@ func (t *task) open() error {
 	return nil
 }
 
-// own returns the snapshots of the task's component.
+// snapshots returns the snapshots of the task's component.
 func (t *task) snapshots() []checkpoint.TaskSnapshot { return t.restore.Tasks[t.comp.ID] }
 
 func (t *task) callOpen() error {
@@ -65,7 +65,9 @@ func newBolt(t *task) *bolt {
 		user:     t.inst.(txn.Bolt),
 		received: make([]uint64, len(t.inputs)),
 		blocked:  make([]bool, len(t.inputs)),
+		align:    newAlignment(t),
 		next:     t.restore.Batch + 1,
+		closed:   t.restore.Batch,
 		aligner: barrier.NewAligner(barrier.AlignerConfig{
 			Generation:  t.gen.Number,
 			Inputs:      len(t.inputs),
@@ -83,42 +85,65 @@ func openPlain(t *task) (*bolt, error) {
 	if be, ok := t.inst.(txn.BatchExecutor); ok {
 		b.execute = func(f *tuple.Frame) error { return be.ExecuteBatch(f, t.out) }
 	}
+	b.beCareful()
+	b.openTicks(nil)
 	return b, t.callOpen()
 }
 
 func openStateful(t *task) (*bolt, []txn.Handle, error) {
-	var handles []txn.Handle
-	snaps := t.snapshots()
-	if len(snaps) > 0 && len(snaps) != t.comp.Tasks {
-		return nil, nil, fmt.Errorf("the checkpoint holds %d tasks and now there are %d: the state of a stateful bolt belongs to its task, run it with %d",
-			len(snaps), t.comp.Tasks, len(snaps))
-	}
-	for _, s := range snaps {
-		if s.Index == t.Index {
-			handles = s.Handles
-		}
-	}
 	kept := t.Slot.kept
 	t.Slot.kept = nil
 	t.inst = kept
 	if kept == nil {
 		t.inst = t.env.Factory(t.comp.ID)
+	} else {
+		// Its goroutines have ended (invariant I9), so nobody else looks at its Context.
+		*t.Slot.keptCtx = *t.ctx
+		t.ctx = t.Slot.keptCtx
 	}
-	user := t.inst.(txn.StatefulBolt)
+	user, _ := txn.AsStateful(t.inst, t.ctx)
+	handles, err := t.handles(user)
+	if err != nil {
+		return nil, nil, err
+	}
 	b := newBolt(t)
 	b.stateful = user
 	b.execute = b.executeEach
 	b.finish = func(n tuple.BatchID) (any, error) { return user.FinishBatch(n, t.out) }
-	var err error
+	b.beCareful()
+	b.openTicks(nil)
 	if kept != nil {
 		err = user.Rollback(handles)
 	} else if err = t.callOpen(); err == nil {
 		err = user.InitState(handles)
 	}
 	if err == nil {
-		t.Slot.kept = t.inst
+		t.Slot.kept, t.Slot.keptCtx = t.inst, t.ctx
 	}
 	return b, handles, err
+}
+
+// handles returns the restored handles of a stateful task, also if there were more or
+// fewer tasks before.
+func (t *task) handles(user txn.StatefulBolt) ([]txn.Handle, error) {
+	snaps := t.snapshots()
+	old := make([][]txn.Handle, len(snaps))
+	for _, s := range snaps {
+		if s.Index >= len(old) {
+			return nil, fmt.Errorf("the checkpoint holds %d tasks and one has the index %d", len(old), s.Index)
+		}
+		old[s.Index] = s.Handles
+	}
+	switch r, ok := user.(txn.Rescaler); {
+	case len(old) == 0:
+		return nil, nil
+	case len(old) == t.comp.Tasks:
+		return old[t.Index], nil
+	case ok:
+		return r.Rescale(old, t.Index, t.comp.Tasks)
+	}
+	return nil, txn.Fatal(fmt.Errorf("the checkpoint holds %d tasks and now there are %d: the state of a stateful bolt belongs to its task, so run it with %d, or give it a Rescale method",
+		len(old), t.comp.Tasks, len(old)))
 }
 
 func openKeyed(t *task) (*bolt, *keyedCommit, error) {
@@ -138,7 +163,8 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 			}
 		}
 	}
-	c := &keyedCommit{task: t}
+	c := &keyedCommit{task: t, files: files}
+	t.StateBytes.Store(totalBytes(files))
 	var backend txn.Backend = noBackend{}
 	if t.env.Barriers {
 		store, err := t.env.State.OpenState(t.gen.ctx, checkpoint.StateConfig{
@@ -151,6 +177,7 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 			GroupTo:    to,
 			Files:      files,
 			States:     c.metas,
+			Now:        t.env.Processing.UnixMilli,
 			Hook:       t.env.Hook,
 		})
 		if err != nil {
@@ -166,7 +193,9 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 		To:         to,
 		Known:      known,
 		Backend:    backend,
-		CacheBytes: t.env.CacheBytes,
+		CacheBytes: int64(t.conf.Int("topology.state.cache.mb")) << 20,
+		Volatile:   !t.env.Barriers,
+		Now:        t.env.Processing.UnixMilli,
 	})
 	if err := user.Open(t.ctx, state); err != nil {
 		return nil, nil, err
@@ -178,8 +207,10 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	c.publisher, _ = t.inst.(txn.Publisher)
 	k := &keyed{bolt: b, state: state, commit: c, carried: t.comp.KeyFields == nil, positions: map[*tuple.Stream][]int{}}
 	k.whole, _ = t.inst.(txn.KeyedBatchExecutor)
+	k.careful = t.mustBeCareful()
+	k.openTicks(state)
 	b.execute, b.finish, b.live = k.execute, k.finish, state.Live
-	return b, c, nil
+	return b, c, k.openTimers()
 }
 
 // noBackend lies under the state of topologies without checkpoints.
@@ -187,3 +218,5 @@ type noBackend struct{}
 
 func (noBackend) Get([]byte) ([]byte, bool, error) { return nil, false, nil }
 func (noBackend) Empty() bool                      { return true }
+
+func (noBackend) Range(_, _ []byte, _ func(_, _ []byte) error) error { return nil }

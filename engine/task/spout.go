@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
@@ -21,6 +22,7 @@ type spout struct {
 	closed   tuple.BatchID // the last batch that was closed
 	changed  bool          // something happened since
 	paused   bool
+	inactive bool // an operator wants no input
 	last     bool // the last barrier is out
 	finished bool
 
@@ -33,7 +35,7 @@ type spout struct {
 const (
 	idleMin       = time.Millisecond
 	idleMax       = 100 * time.Millisecond
-	partitionsAsk = 10 * time.Second
+	partitionsAsk = time.Second
 )
 
 func openSpout(t *task) (*spout, error) {
@@ -96,8 +98,13 @@ func (s *spout) loop() error {
 		if s.flush.Load() {
 			s.flush.Store(false)
 			s.flushOut()
+			if s.env.Now() >= s.askAt && !s.finished {
+				if err := s.askPartitions(); err != nil {
+					return err
+				}
+			}
 		}
-		if s.paused || s.finished || s.last {
+		if s.paused || s.inactive || s.finished || s.last {
 			s.sleep(nil)
 			continue
 		}
@@ -106,6 +113,22 @@ func (s *spout) loop() error {
 		}
 	}
 	return nil
+}
+
+// activate starts or stops the input on behalf of an operator.
+func (s *spout) activate(a Activity) error {
+	if a == Unchanged || s.inactive == (a == Inactive) {
+		return nil
+	}
+	s.inactive = a == Inactive
+	user, ok := s.inst.(txn.Activator)
+	switch {
+	case !ok:
+		return nil
+	case s.inactive:
+		return user.Deactivate()
+	}
+	return user.Activate()
 }
 
 // wake is Context.Wake. The spout may be on its way from NextTuple to its sleep,
@@ -138,11 +161,9 @@ func (s *spout) next() error {
 		s.sleep(timer.C)
 		timer.Stop()
 		s.pause = min(2*s.pause, idleMax)
-		if s.env.Now() >= s.askAt {
-			return s.askPartitions()
-		}
 	case txn.Finished:
 		s.finished = true
+		s.out.EmitIdle()
 		s.flushOut()
 		s.env.Post(checkpoint.SpoutFinished{Generation: s.gen.Number, Task: checkpoint.TaskID(s.ID)})
 	default:
@@ -159,6 +180,8 @@ func (s *spout) sleep(timer <-chan time.Time) {
 	if s.mail.Pending() || timer != nil && s.woken.Load() {
 		return
 	}
+	s.Activity.Enter(measure.Idle)
+	defer s.Activity.Enter(measure.Busy)
 	select {
 	case <-s.bell.C():
 	case <-s.mail.Signal():
@@ -169,13 +192,16 @@ func (s *spout) sleep(timer <-chan time.Time) {
 
 func (s *spout) flushOut() {
 	s.out.Flush()
-	s.Emitted.Store(s.out.Emitted())
+	s.count()
 }
 
 // control does what the topology master says.
 func (s *spout) control(c Control) error {
-	if c.Resume {
-		s.paused = false
+	if c.Hold || c.Resume {
+		s.paused = c.Hold
+	}
+	if err := s.activate(c.Activity); err != nil {
+		return err
 	}
 	if c.Kind == tuple.MarkNone {
 		return nil
@@ -183,14 +209,20 @@ func (s *spout) control(c Control) error {
 	if s.last {
 		return errBarrierAfterEnd
 	}
+	began := s.env.Now()
+	s.Wait.Observe(began-c.At, 1)
 	s.env.Hook("finish.before")
 	moved, err := s.user.FinishBatch(c.Batch)
 	if err != nil {
 		return fmt.Errorf("finish batch %d: %w", c.Batch, err)
 	}
+	s.Copy.Observe(s.env.Now()-began, 1)
 	s.out.Mark(tuple.Mark{Kind: c.Kind, Batch: c.Batch})
-	s.Emitted.Store(s.out.Emitted())
+	s.count()
 	s.env.Hook("finish.after")
+	for _, h := range s.env.Hooks {
+		h.BatchFinished(s.ctx, c.Batch)
+	}
 	s.closed, s.changed, s.paused = c.Batch, false, c.Pause
 	if s.com != nil {
 		s.com.batchFinished(c.Batch, spoutState{moved: moved, finished: s.finished})

@@ -4,6 +4,8 @@
 //
 //	go run ./examples/wordcount                        counts the King James Bible
 //	go run ./examples/wordcount --input 'logs/*.txt'   counts files of your own
+//	go run ./examples/wordcount --input 'logs/*' --follow
+//	                                                   and what is added to them
 //
 // A word is a run of ASCII letters within a line, in lower case.
 package main
@@ -22,11 +24,12 @@ func main() { app.Main("wordcount", build) }
 
 func build(f *app.Flags) (*engine.Topology, error) {
 	in := f.Strings("input", nil, "count the files that match `GLOB` (repeatable; default: the King James Bible)")
+	follow := f.Bool("follow", "wait for what is added to the files, rotated or not, until interrupted")
 	out := f.String("output", "wordcount.tsv", "write the counts to `FILE`")
 	f.Progress(progress)
 
 	b := engine.NewTopologyBuilder()
-	b.SetSpout("lines", func() txn.Spout { return newLines(*in, f.Data()) }, 1)
+	b.SetSpout("lines", func() txn.Spout { return newLines(*in, *follow, f.Data()) }, 1)
 	b.SetBolt("split", func() txn.Bolt { return &split{} }, 2).ShuffleGrouping("lines")
 	b.SetBolt("count", func() txn.Bolt { return &count{} }, 2).FieldsGrouping("split", "word")
 	b.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(*out) }, 1).GlobalGrouping("count")

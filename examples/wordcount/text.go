@@ -23,12 +23,16 @@ import (
 
 // newLines returns a spout over the files that globs match, or over the bundled text
 // if there are none.
-func newLines(globs []string, data string) txn.Spout {
+func newLines(globs []string, follow bool, data string) txn.Spout {
+	var opts []file.Option
+	if follow {
+		opts = append(opts, file.WithFollow())
+	}
 	if len(globs) > 0 {
-		return file.NewSpout(globs)
+		return file.NewSpout(globs, opts...)
 	}
 	path := filepath.Join(data, "kjv.txt")
-	return &bundled{file.NewSpout([]string{path}), path}
+	return &bundled{file.NewSpout([]string{path}, opts...), path}
 }
 
 // bundled is a spout over a file that it first writes, if it is not there yet. The

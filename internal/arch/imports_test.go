@@ -14,6 +14,7 @@ type layer struct {
 
 var layers = []layer{
 	{dir: "tuple"},
+	{dir: "tuple/wire", exact: []string{"tuple"}},
 	{dir: "txn", below: []string{"tuple"}, exact: []string{"txn"}},
 	{dir: "barrier", below: []string{"tuple"}, exact: []string{"txn"}},
 	{dir: "checkpoint", below: []string{"tuple"}, exact: []string{"txn", "barrier"}},
@@ -24,8 +25,11 @@ var layers = []layer{
 	{dir: "checkpoint/pebblestate", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "spout", below: []string{"tuple", "spout", "internal/atomicfile"}, exact: []string{"txn"}},
 	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile"}, exact: []string{"txn"}},
+	// Its suite drives keyed sinks over a state in memory.
+	{dir: "bolt/bolttest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/memstore"}},
 	{dir: "engine/config"},
 	{dir: "engine/plan", below: []string{"tuple"}, exact: []string{"txn", "engine/config"}},
+	{dir: "engine/poison"},
 	// A run without a data folder keeps its checkpoints in memory.
 	{dir: "engine", below: []string{"tuple", "barrier", "txn", "engine"}, exact: []string{"checkpoint", "checkpoint/memstore"}},
 	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},
@@ -36,7 +40,7 @@ var layers = []layer{
 	{dir: "internal/arch"},
 	{dir: "internal/atomicfile"},
 	{dir: "internal/kjv"},
-	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}},
+	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 	{dir: "internal/bench", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 }
@@ -88,7 +92,8 @@ func checkLayers(s *source) []string {
 // those for tests as well.
 var drivers = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate"},
-	"github.com/klauspost/compress":   {"spout/file"},
+	"github.com/klauspost/compress":    {"spout/file"},
+	"github.com/prometheus":            {"engine/metrics"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
 	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},
 	"golang.org/x/sys":                 {"checkpoint/filestore", "spout/file"},

@@ -27,6 +27,8 @@ var violations = []struct {
 	{"drivers", "checkpoint/filestore/a.go", `package filestore; import _ "github.com/cockroachdb/pebble/v2/vfs"`, "only checkpoint/pebblestate may"},
 	{"drivers", "checkpoint/pebblestate/a.go", `package pebblestate; import _ "github.com/cockroachdb/pebble/v2/vfs"`, ""},
 	{"drivers", "engine/a.go", `package engine; import _ "github.com/spf13/cobra"`, "must not import github.com/spf13/cobra"},
+	{"drivers", "engine/task/a.go", `package task; import _ "github.com/prometheus/client_golang/prometheus"`, "only engine/metrics may"},
+	{"layers", "tuple/wire/a.go", `package wire; import _ "github.com/isobar-io/isobar/txn"`, "must not import txn"},
 	{"drivers", "engine/a.go", `package engine; import _ "pgregory.net/rapid"`, "has no place"},
 	{"drivers", "spout/spouttest/a.go", `package spouttest; import _ "pgregory.net/rapid"`, ""},
 	{"drivers", "engine/a_test.go", `package engine; import _ "pgregory.net/rapid"`, ""},
@@ -78,8 +80,9 @@ var violations = []struct {
 	{"documentation", "txn/a.go", `package txn; func (e *E) Error() {}`, ""},
 	{"documentation", "internal/sim/a.go", `package sim; func F() {}`, ""},
 
+	{"places", "engine/a.go", "package engine // see /home" + "/somebody", "outside the repository"},
 	{"places", "Makefile", "# for issue " + "12", "outside the repository"},
-	{"places", "engine/a.go", "package engine // a shared or exclusive lock", ""},
+	{"places", "engine/a.go", "package engine // a home for objects", ""},
 	{"put off", "engine/a.go", "package engine // TO" + "DO: later", "puts something off"},
 	{"put off", "docs/a.md", "This is not yet implemented.", "puts something off"},
 }

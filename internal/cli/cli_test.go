@@ -218,6 +218,21 @@ func TestConfigPrintsTheTable(t *testing.T) {
 	}
 }
 
+func TestConfigEffectiveTellsWhereValuesComeFrom(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := "isobar.yaml"
+	if err := os.WriteFile(file, []byte("checkpoint.retained: 5\nuser.name: x\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := call(t, "config", "--effective", "--config", file, "-c", "topology.key.groups=8")
+	for _, want := range []string{"checkpoint.retained 5 (" + file + ")", "topology.key.groups 8 (-c)",
+		"transaction.topology true (default)", "user.name x (" + file + ")"} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("output has no %q:\n%s", want, out)
+		}
+	}
+}
+
 func TestExitCodesTellUsageFromFailure(t *testing.T) {
 	for want, lines := range map[int][]string{
 		exitOK:    {"", "version", "--help", "checkpoint", "checkpoint list --help"},

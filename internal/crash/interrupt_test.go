@@ -55,7 +55,7 @@ func interrupted(t *testing.T, p place, c *corpus) (v *process, before checkpoin
 	}
 	v.interrupt(t)
 	v.await(t, "the notice that it stops", func() bool {
-		return strings.Contains(v.stderr.String(), "stopping with a last checkpoint")
+		return strings.Contains(v.stderr.String(), "stopping in order")
 	})
 	return v, before, release
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/poison"
+	"github.com/isobar-io/isobar/txn"
 )
 
 // checker watches everything that becomes visible and compares it with the
@@ -11,15 +13,29 @@ import (
 type checker struct {
 	w        *world
 	versions map[checkpoint.Version]bool
-	batch    map[*region]batchID        // the committed batch
-	txns     map[txnID]bool             // transactions that committed checkpoints have named
-	byTask   map[taskID][]txnID         // the same, in the order in which they were committed
-	givenUp  map[checkpoint.Ref]*region // by generation and batch
+	batch    map[string]batchID                 // the committed batch, by region
+	txns     map[txn.TransactionID]bool         // transactions that committed checkpoints have named
+	bySink   map[string][]txn.TransactionID     // the same, in the order in which they were committed
+	staged   map[txn.TransactionID][]item       // what they have staged
+	givenUp  map[string]map[checkpoint.Ref]bool // by region; generation and batch
+	failures map[poison.Key]int                 // of user code on a tuple
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, givenUp: map[checkpoint.Ref]*region{}, versions: map[checkpoint.Version]bool{}, batch: map[*region]batchID{},
-		txns: map[txnID]bool{}, byTask: map[taskID][]txnID{}}
+	c := &checker{
+		w:        w,
+		versions: map[checkpoint.Version]bool{},
+		batch:    map[string]batchID{},
+		txns:     map[txn.TransactionID]bool{},
+		bySink:   map[string][]txn.TransactionID{},
+		staged:   map[txn.TransactionID][]item{},
+		givenUp:  map[string]map[checkpoint.Ref]bool{},
+		failures: map[poison.Key]int{},
+	}
+	for _, r := range w.shape.regions {
+		c.givenUp[r.name] = map[checkpoint.Ref]bool{}
+	}
+	return c
 }
 
 // headSwapped checks a new head against the one before: generations only go up, a
@@ -95,8 +111,8 @@ func (c *checker) durable(r *region, ref checkpoint.Ref) {
 // committed checks that a checkpoint is a consistent cut: its state and everything
 // prepared are what the model makes of the input up to its positions.
 func (c *checker) committed(r *region, ref checkpoint.Ref) {
-	c.batch[r] = ref.Batch
-	if c.givenUp[checkpoint.Ref{Generation: ref.Generation, Batch: ref.Batch}] == r {
+	c.batch[r.name] = ref.Batch
+	if c.givenUp[r.name][checkpoint.Ref{Generation: ref.Generation, Batch: ref.Batch}] {
 		c.w.violate("%s: batch %d is committed after it was given up", r.name, ref.Batch)
 	}
 	man := c.w.store.objects[ref.Manifest].value.(*checkpoint.Manifest)
@@ -105,7 +121,7 @@ func (c *checker) committed(r *region, ref checkpoint.Ref) {
 	}
 	expected := r.expect(func(p *partition) int { return position(man, r, p) })
 	for _, comp := range r.components {
-		if comp.kind == twoPhase {
+		if comp.kind.sink() {
 			c.collect(man, comp)
 		}
 		if !comp.reordered || man.Ended {
@@ -118,10 +134,11 @@ func (c *checker) committed(r *region, ref checkpoint.Ref) {
 func position(man *checkpoint.Manifest, r *region, p *partition) int {
 	n := 0
 	for _, comp := range r.components {
-		for i := range comp.tasks {
-			if comp.kind == source {
-				n = max(n, positionOf(find(man, &slot{comp: comp, index: i}), p))
-			}
+		if comp.kind != source {
+			continue
+		}
+		for _, t := range snapshots(man, comp.name) {
+			n = max(n, positionOf(t, p))
 		}
 	}
 	return n
@@ -129,23 +146,30 @@ func position(man *checkpoint.Manifest, r *region, p *partition) int {
 
 // collect notes the transactions that a checkpoint names. All must be prepared.
 func (c *checker) collect(man *checkpoint.Manifest, comp *component) {
-	for i := range comp.tasks {
-		id := comp.first + taskID(i)
-		for _, h := range find(man, c.w.slots[id]).Handles {
-			txn, ok := txnOf(id, h)
-			if !ok || c.txns[txn] {
+	for _, t := range snapshots(man, comp.name) {
+		all, err := transactions(comp.kind, t.Handles)
+		if err != nil {
+			c.w.violate("batch %d: %s[%d]: %v", man.Batch, t.Component, t.Index, err)
+		}
+		for _, tx := range all {
+			if c.txns[tx.id] {
 				continue
 			}
-			c.txns[txn] = true
-			c.byTask[id] = append(c.byTask[id], txn)
-			if c.items(txn) == nil {
-				c.w.violate("batch %d commits transaction %s, which is not prepared", man.Batch, txn)
+			c.txns[tx.id] = true
+			c.bySink[comp.name] = append(c.bySink[comp.name], tx.id)
+			c.staged[tx.id] = tx.items
+			if c.items(tx.id) == nil {
+				c.w.violate("batch %d commits transaction %s, which is not prepared", man.Batch, tx.id)
 			}
 		}
 	}
 }
 
-func (c *checker) items(id txnID) []item {
+// items returns the output of a committed transaction.
+func (c *checker) items(id txn.TransactionID) []item {
+	if items := c.staged[id]; items != nil {
+		return items
+	}
 	if items, ok := c.w.target.published[id]; ok {
 		return items
 	}
@@ -157,8 +181,8 @@ func (c *checker) compare(man *checkpoint.Manifest, comp *component, x expectati
 	switch comp.kind {
 	case tally:
 		var sum item
-		for i := range comp.tasks {
-			for _, it := range newestItems(find(man, &slot{comp: comp, index: i})) {
+		for _, t := range snapshots(man, comp.name) {
+			for _, it := range newestItems(t) {
 				sum.key += it.key
 				sum.n += it.n
 			}
@@ -171,20 +195,18 @@ func (c *checker) compare(man *checkpoint.Manifest, comp *component, x expectati
 				c.w.violate("batch %d: %s holds %v, the model says %v", man.Batch, comp.name, got, want)
 			}
 		}
-	case twoPhase:
+	case twoPhase, staged:
 		got := map[item]int{}
-		for i := range comp.tasks {
-			for _, txn := range c.byTask[comp.first+taskID(i)] {
-				for _, it := range c.items(txn) {
-					got[it]++
-				}
+		for _, id := range c.bySink[comp.name] {
+			for _, it := range c.items(id) {
+				got[it]++
 			}
 		}
 		c.compareEffects("batch", int(man.Batch), comp, got, x.effects[comp])
 	case ordered:
 		var sum item
 		for i := range comp.tasks {
-			s := c.w.target.sums[comp.first+taskID(i)]
+			s := c.w.target.sums[writer{comp.name, i}]
 			if s.batch != man.Batch {
 				s.now = s.prev // it is one batch ahead already
 			}
@@ -228,7 +250,7 @@ func (c *checker) keyed(man *checkpoint.Manifest, comp *component) [keys]int32 {
 
 func (c *checker) keyedTask(man *checkpoint.Manifest, comp *component, index int) [keys]int32 {
 	var values [keys]int32
-	for _, f := range find(man, &slot{comp: comp, index: index}).Files {
+	for _, f := range snapshots(man, comp.name)[index].Files {
 		if o, ok := c.w.store.objects[f.Name]; ok {
 			values = o.value.(*stateFile).over(values)
 		}
@@ -238,29 +260,29 @@ func (c *checker) keyedTask(man *checkpoint.Manifest, comp *component, index int
 
 // acknowledges checks invariant I1 where a master says that a batch is committed.
 func (c *checker) acknowledges(r *region, a checkpoint.AckCommit) {
-	if a.Batch > c.batch[r] {
-		c.w.violate("%s: batch %d is acknowledged, but only batch %d is committed", r.name, a.Batch, c.batch[r])
+	if a.Batch > c.batch[r.name] {
+		c.w.violate("%s: batch %d is acknowledged, but only batch %d is committed", r.name, a.Batch, c.batch[r.name])
 	}
 }
 
 // publishes checks invariant I1 where a transaction becomes visible.
-func (c *checker) publishes(id txnID) {
+func (c *checker) publishes(id txn.TransactionID) {
 	if !c.txns[id] {
 		c.w.violate("transaction %s is published, but no committed checkpoint names it", id)
 	}
 }
 
 // shows checks invariant I1 where a latest-value sink shows a batch.
-func (c *checker) shows(by taskID, n batchID) {
-	if r := c.w.slots[by].comp.region; n > c.batch[r] {
-		c.w.violate("task %d shows batch %d, but only batch %d is committed", by, n, c.batch[r])
+func (c *checker) shows(by *task, n batchID) {
+	if now := c.batch[by.comp.region.name]; n > now {
+		c.w.violate("%s shows batch %d, but only batch %d is committed", by, n, now)
 	}
 }
 
 // adds checks that an ordered sink is at most one batch ahead of the head.
-func (c *checker) adds(by taskID, n batchID) {
-	if r := c.w.slots[by].comp.region; n > c.batch[r]+1 {
-		c.w.violate("ordered task %d writes batch %d, but only batch %d is committed", by, n, c.batch[r])
+func (c *checker) adds(by *task, n batchID) {
+	if now := c.batch[by.comp.region.name]; n > now+1 {
+		c.w.violate("%s writes batch %d, but only batch %d is committed", by, n, now)
 	}
 }
 
@@ -297,20 +319,23 @@ func (c *checker) visible(r *region, completed bool) {
 		return n
 	})
 	for _, comp := range r.components {
-		for i := range comp.tasks {
-			c.visibleTask(man, comp, i)
+		if comp.kind == latest {
+			c.visibleValues(man, comp)
 		}
-		if comp.kind == twoPhase && (completed || !comp.reordered) {
-			c.compareEffects("published, task", int(comp.first), comp, c.published(comp), x.effects[comp])
+		if comp.kind.sink() {
+			c.visibleTransactions(comp)
+			if completed || !comp.reordered {
+				c.compareEffects("published, batch", int(man.Batch), comp, c.published(comp), x.effects[comp])
+			}
 		}
 	}
 }
 
-// published returns what is visible of a two-phase sink.
+// published returns what is visible of a sink.
 func (c *checker) published(comp *component) map[item]int {
 	got := map[item]int{}
 	for id, items := range c.w.target.published {
-		if c.w.slots[id.task].comp == comp {
+		if id.Component == comp.name {
 			for _, it := range items {
 				got[it]++
 			}
@@ -319,17 +344,52 @@ func (c *checker) published(comp *component) map[item]int {
 	return got
 }
 
-func (c *checker) visibleTask(man *checkpoint.Manifest, comp *component, index int) {
-	id := comp.first + taskID(index)
-	for _, txn := range c.byTask[id] {
-		if _, ok := c.w.target.published[txn]; !ok {
-			c.w.violate("%s has ended, but transaction %s is committed and not published", comp.region.name, txn)
+func (c *checker) visibleTransactions(comp *component) {
+	for _, id := range c.bySink[comp.name] {
+		if _, ok := c.w.target.published[id]; !ok {
+			c.w.violate("%s has ended, but transaction %s is committed and not published", comp.region.name, id)
 		}
 	}
-	if comp.kind != latest {
-		return
+}
+
+func (c *checker) visibleValues(man *checkpoint.Manifest, comp *component) {
+	for i := range comp.tasks {
+		if shown, want := c.w.target.shown[writer{comp.name, i}].values, c.keyedTask(man, comp, i); shown != want {
+			c.w.violate("%s has ended, but task %d of %s shows %v and not %v", comp.region.name, i, comp.name, shown, want)
+		}
 	}
-	if shown, want := c.w.target.shown[id].values, c.keyedTask(man, comp, index); shown != want {
-		c.w.violate("%s has ended, but task %d shows %v and not %v", comp.region.name, id, shown, want)
+}
+
+// diverts checks that a tuple goes to the failed stream only when its component's
+// code has failed on it often enough, and would for ever.
+func (c *checker) diverts(comp *component, k poison.Key) {
+	c.w.count("diverted")
+	n, d := c.failures[k], comp.poison[k]
+	if n < c.w.timing.PoisonAttempts || d == nil || !d.always {
+		c.w.violate("%+v goes to the failed stream after %d failures", k, n)
+	}
+}
+
+// failsOn counts a failure of user code on a tuple, of which the master of the task was
+// told so many when the task was made.
+func (c *checker) failsOn(k poison.Key, told int) {
+	c.failures[k]++
+	if told >= c.w.timing.PoisonAttempts {
+		c.w.violate("%+v is executed, though user code has failed on it %d times", k, told)
+	}
+}
+
+// givesUp checks that an outage of the store alone makes no checkpoint be given up.
+func (c *checker) givesUp(l *lead, a checkpoint.GiveUp) {
+	c.givenUp[l.region.name][checkpoint.Ref{Generation: l.gen, Batch: a.Batch}] = true
+	if c.w.faults.OutagesOnly {
+		c.w.violate("%s: batch %d is given up, though there is nothing but outages", l.region.name, a.Batch)
+	}
+}
+
+// fails checks that it makes no task fail either.
+func (c *checker) fails(l *lead, f checkpoint.TaskFailed) {
+	if c.w.faults.OutagesOnly && l.gen == f.Generation {
+		c.w.violate("%s: task %d fails, though there is nothing but outages: %v", l.region.name, f.Task, f.Err)
 	}
 }

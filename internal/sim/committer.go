@@ -14,14 +14,15 @@ type committer struct {
 	alarms alarms
 }
 
-func newCommitter(t *task, from *checkpoint.Ref, snap *checkpoint.TaskSnapshot) *committer {
-	cfg := protocol.Config{Generation: t.gen, RetryMin: t.w.timing.RetryMin, RetryMax: t.w.timing.RetryMax}
-	cfg.Ordered = t.comp.kind == ordered && t.w.is(OrderedCommits)
-	if from != nil {
-		cfg.Restored = from.Batch
-		cfg.Handles = snap.Handles
-	}
-	return &committer{t: t, core: protocol.New(cfg)}
+func newCommitter(t *task) *committer {
+	return &committer{t: t, core: protocol.New(protocol.Config{
+		Generation: t.gen,
+		Restored:   t.from.batch,
+		Handles:    t.handles,
+		Ordered:    t.comp.kind == ordered && t.w.is(OrderedCommits),
+		RetryMin:   t.w.timing.RetryMin,
+		RetryMax:   t.w.timing.RetryMax,
+	})}
 }
 
 func (c *committer) finished(n batchID) { c.step(protocol.BatchFinished{Batch: n}) }

@@ -46,17 +46,33 @@ import (
 // was carried out, take long, or be carried out long after it was reported as
 // failed. During an outage every request fails.
 //
-// The target of the two-phase sinks, and of the latest-value sinks, fails like the
-// store; it checks the writer's generation in the same step as each write.
+// A task that cannot store what it commits says so (StoreFailed), and sends its next
+// report with its connection's other messages: the clock by which checkpoints are
+// given up stands still until that is there. In some runs there is nothing but outages
+// of the store; they must cost nothing but time.
+//
+// The target of the sinks fails like the store, outages included. It checks the
+// writer's generation in the same step as each write, and keeps the marker of a staged
+// transaction in the same step as its output. In some runs nothing is published before
+// faults end.
 //
 // Commit and AckCommit fail, also fatally, and may be slow. Sources delete what is
 // below the oldest retained batch. Input pauses at times.
 //
+// User code fails on some tuples always, on some a few times, on single tuples or
+// anywhere in a frame, also in zombies. A master that crashes forgets what it has
+// counted. User code that has a tuple when its generation ends fails because of that.
+//
+// Sessions end in order or are killed. The next one may run sources, stateless bolts
+// and sinks by other numbers of tasks, while zombies of the one before go on.
+//
 // All faults end at a moment; every session must then end within a bounded time.
-// Not modelled: damaged or vanishing objects, a change of the topology between
-// sessions, and clocks that jump.
+// Not modelled: damaged or vanishing objects, other changes of the topology between
+// sessions, other numbers of tasks for keyed state, and clocks that jump.
 type faults struct {
 	Until time.Duration
+	// OutagesOnly is set where there is nothing but outages of the store.
+	OutagesOnly bool
 
 	Loss, Double, Stray, Slow float64 // of a control message or frame
 	FrameLoss, FrameDouble    float64
@@ -67,7 +83,8 @@ type faults struct {
 	Zombie                    float64 // of a task that should end
 
 	// Means of the times between; 0 = never.
-	TaskCrash, ConnectionCut, MasterCrash, Outage, Request, Sweep time.Duration
+	TaskCrash, ConnectionCut, MasterCrash, Request, Sweep time.Duration
+	Outage, TargetOutage                                  time.Duration
 }
 
 // errInjected is what fails without a reason of the simulation's own.
@@ -77,6 +94,11 @@ func drawFaults(rng *rand.Rand) faults {
 	var f faults
 	f.Until = time.Duration(2+rng.IntN(18)) * time.Second
 	if rng.IntN(25) == 0 {
+		return f
+	}
+	if rng.IntN(12) == 0 {
+		f.OutagesOnly = true
+		f.Outage = time.Duration(1000+rng.IntN(4000)) * time.Millisecond
 		return f
 	}
 	rate := func(most float64) float64 {
@@ -98,10 +120,14 @@ func drawFaults(rng *rand.Rand) faults {
 		f.FrameDouble = rate(0.006)
 	}
 	f.CommitFail, f.CommitFatal, f.CommitSlow, f.AckFail = rate(0.4), rate(0.01), rate(0.1), rate(0.95)
+	if rng.IntN(6) == 0 {
+		f.AckFail = 1 // nothing is published before faults end
+	}
 	f.RequestFail, f.RequestLost, f.RequestLate = rate(0.2), rate(0.2), rate(0.2)
 	f.Zombie = rate(1)
 	f.TaskCrash, f.ConnectionCut = every(1000, 10000), every(1000, 10000)
 	f.MasterCrash, f.Outage = every(2000, 15000), every(3000, 15000)
+	f.TargetOutage = every(1000, 8000)
 	f.Request, f.Sweep = every(500, 5000), every(300, 3000)
 	return f
 }
@@ -131,6 +157,11 @@ func (w *world) scheduleFaults() {
 		w.count("outage")
 		w.tracef("store: unreachable until %v", w.store.outageUntil)
 	})
+	w.every(w.faults.TargetOutage, func() {
+		w.target.outageUntil = w.now + w.around(6*time.Second)
+		w.count("target outage")
+		w.tracef("target: unreachable until %v", w.target.outageUntil)
+	})
 	w.every(w.faults.Request, func() { w.operator.tellRegions(checkpoint.CheckpointRequested{}) })
 	w.every(w.faults.Sweep, func() { w.operator.sweep() })
 }
@@ -155,7 +186,7 @@ func (w *world) linger() time.Duration { return w.around(4 * time.Second) }
 // anyTask draws a task that has not ended, or nil.
 func (w *world) anyTask() *task {
 	var live []*task
-	for _, s := range w.slots {
+	for _, s := range w.shape.slots {
 		for _, t := range s.tasks {
 			if !t.cut {
 				live = append(live, t)

@@ -43,21 +43,22 @@ type keyedLogic struct {
 	files   []checkpoint.FileRef
 }
 
-func (l *keyedLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
+func (l *keyedLogic) restore(from origin, done func()) {
 	ready := done
 	if l.t.comp.kind == latest {
 		ready = func() {
-			l.t.persist(func(reply func(error)) { l.t.w.target.raise(l.t.id, l.t.gen, reply) }, done)
+			l.t.persist(func(reply func(error)) { l.t.w.target.raise(l.t.comp.name, l.t.gen, reply) }, done)
 		}
 	}
-	if snap == nil {
+	own := from.own(l.t.index)
+	if own == nil {
 		ready()
 		return
 	}
-	l.files = snap.Files
-	l.load(snap.Files, func() {
+	l.files = own.Files
+	l.load(own.Files, func() {
 		l.applied = l.values
-		l.views[snap.Handles[len(snap.Handles)-1].Batch] = l.values
+		l.views[from.batch] = l.values
 		ready()
 	})
 }
@@ -130,11 +131,25 @@ func (l *keyedLogic) commit(n batchID, done func([]byte, error)) {
 		return
 	}
 	l.t.w.store.put(c.refs[len(c.refs)-1].Name, c.file, func(err error) {
+		if l.t.state == ended {
+			return
+		}
 		if err == nil {
 			l.apply(n, c)
+		} else {
+			l.t.cannotStore(err)
 		}
 		done(nil, err)
 	})
+}
+
+// cannotStore tells the master that the task could not store what it commits.
+func (t *task) cannotStore(err error) {
+	t.w.count("store failed")
+	if t.w.is(StoreFailures) {
+		t.storeFailed = true
+		t.tell(checkpoint.StoreFailed{Generation: t.gen, Task: t.id, Err: err})
+	}
 }
 
 // place decides what object holds batch n.
@@ -161,7 +176,9 @@ func (l *keyedLogic) apply(n batchID, c *cut) {
 	delete(l.cuts, n)
 }
 
-func (l *keyedLogic) snapshot(_ batchID, s *checkpoint.TaskSnapshot) { s.Files = l.files }
+func (l *keyedLogic) snapshot(_ batchID, s *checkpoint.TaskSnapshot) {
+	s.Handles, s.Files = nil, l.files
+}
 
 // acknowledge lets a latest-value sink publish its state as of batch n, which it
 // may leave out unless it is the last.
@@ -187,7 +204,7 @@ func (l *keyedLogic) acknowledge(a protocol.Acknowledge, done func(error)) {
 		done(nil)
 		return
 	}
-	l.t.w.target.show(l.t.id, l.t.gen, n, view, func(err error) { done(fatalIfFenced(err)) })
+	l.t.w.target.show(l.t, n, view, func(err error) { done(fatalIfFenced(err)) })
 }
 
 // unique returns the random part of an object name.

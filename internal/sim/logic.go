@@ -11,15 +11,15 @@ import (
 
 // logic is what a component does in one task.
 type logic interface {
-	// restore takes over a snapshot, nil on a fresh start, and calls done once.
-	restore(snap *checkpoint.TaskSnapshot, done func())
+	// restore takes over what there was and calls done once. It sets the task's handles.
+	restore(from origin, done func())
 	execute(it item)
 	// finish closes a batch; it may emit.
 	finish(n batchID, kind tuple.MarkKind)
 	commit(n batchID, done func(data []byte, err error))
 	acknowledge(a protocol.Acknowledge, done func(error))
-	// snapshot adds what the task contributes to the checkpoint of n, other than
-	// handles.
+	// snapshot makes what the task contributes to the checkpoint of n of what has its
+	// handles already.
 	snapshot(n batchID, s *checkpoint.TaskSnapshot)
 }
 
@@ -33,8 +33,8 @@ func newLogic(t *task) logic {
 		return &handleLogic{t: t, closed: map[batchID][]byte{}}
 	case buffer:
 		return &handleLogic{t: t, closed: map[batchID][]byte{}}
-	case twoPhase:
-		return &twoPhaseLogic{t: t, closed: map[batchID][]item{}}
+	case twoPhase, staged:
+		return newSinkLogic(t)
 	case ordered:
 		return &orderedLogic{t: t, closed: map[batchID]item{}}
 	default:
@@ -45,12 +45,12 @@ func newLogic(t *task) logic {
 // relayLogic keeps nothing.
 type relayLogic struct{ t *task }
 
-func (l *relayLogic) restore(_ *checkpoint.TaskSnapshot, done func())      { done() }
+func (l *relayLogic) restore(_ origin, done func())                        { done() }
 func (l *relayLogic) execute(it item)                                      { l.t.emit(coarser(it)) }
 func (l *relayLogic) finish(batchID, tuple.MarkKind)                       {}
 func (l *relayLogic) commit(_ batchID, done func([]byte, error))           { done(nil, nil) }
 func (l *relayLogic) acknowledge(_ protocol.Acknowledge, done func(error)) { done(nil) }
-func (l *relayLogic) snapshot(_ batchID, _ *checkpoint.TaskSnapshot)       {}
+func (l *relayLogic) snapshot(_ batchID, s *checkpoint.TaskSnapshot)       { s.Handles = nil }
 
 // handleLogic is a stateful bolt whose whole state is its handle: of a tally the
 // number of its tuples and the sum of their n as one item, of a buffer those held.
@@ -60,9 +60,10 @@ type handleLogic struct {
 	closed map[batchID][]byte
 }
 
-func (l *handleLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
-	if snap != nil {
-		l.state = newestItems(snap)
+func (l *handleLogic) restore(from origin, done func()) {
+	if own := from.own(l.t.index); own != nil {
+		l.state = newestItems(own)
+		l.t.handles = own.Handles
 	}
 	done()
 }

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/tuple"
 )
 
@@ -15,6 +15,7 @@ import (
 type master struct {
 	w       *world
 	name    string
+	shape   *shape // what it leads
 	alive   bool
 	mover   *checkpoint.Mover
 	regions []*lead
@@ -29,6 +30,9 @@ type lead struct {
 	alarms alarms
 	over   bool
 	err    error // of FailRegion
+
+	suspects *poison.Counter
+	failures map[poison.Key]int // that were told
 
 	started  bool       // StartTasks was there for gen
 	stopFrom generation // from here on nothing but a last barrier may be injected; 0 = not asked to stop
@@ -46,11 +50,14 @@ func (m *master) begin() {
 		}
 		m.w.tracef("%s: begins with head %q", m.name, h.version)
 		m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
-			Topology: "sim", RunID: "run", Head: h.head, Version: h.version,
+			Topology: "sim", RunID: runID, Head: h.head, Version: h.version,
 			Writer: m.name, Retained: m.w.timing.Retained,
 		})
-		for _, r := range m.w.shape.regions {
-			m.regions = append(m.regions, &lead{m: m, region: r, core: checkpoint.NewCoordinator(m.config(r))})
+		for _, r := range m.shape.regions {
+			m.regions = append(m.regions, &lead{
+				m: m, region: r, core: checkpoint.NewCoordinator(m.config(r)),
+				suspects: poison.NewCounter(), failures: map[poison.Key]int{},
+			})
 		}
 		for _, l := range m.regions {
 			l.step(checkpoint.Started{})
@@ -77,7 +84,7 @@ func (m *master) die() {
 	}
 	m.alive = false
 	m.w.tracef("%s: dies", m.name)
-	for _, r := range m.w.shape.regions {
+	for _, r := range m.shape.regions {
 		m.endTasks(r, func(*task) bool { return true })
 	}
 }
@@ -85,7 +92,7 @@ func (m *master) die() {
 // endTasks tells the tasks of this master to end, after which some are zombies.
 func (m *master) endTasks(r *region, which func(*task) bool) {
 	for _, spec := range r.tasks {
-		for _, t := range m.w.slots[spec.ID].tasks {
+		for _, t := range m.shape.slots[spec.ID].tasks {
 			switch {
 			case t.m != m || t.cut || !which(t):
 			case m.w.strikes(m.w.faults.Zombie):
@@ -118,6 +125,9 @@ func (l *lead) step(ev checkpoint.Event) {
 			l.stopFrom++
 		}
 	}
+	if f, ok := ev.(checkpoint.TaskFailed); ok {
+		l.taskFailed(f)
+	}
 	if !w.is(GenerationCheck) {
 		ev = regenerated(ev, l.gen)
 	}
@@ -132,6 +142,17 @@ func (l *lead) step(ev checkpoint.Event) {
 	}
 }
 
+func (l *lead) taskFailed(f checkpoint.TaskFailed) {
+	w := l.m.w
+	l.suspects.Failed(f.Err, func(string) int { return w.timing.PoisonAttempts })
+	var e *poison.TupleError
+	if errors.As(f.Err, &e) {
+		l.failures[e.Key]++
+		return
+	}
+	w.check.fails(l, f)
+}
+
 // regenerated returns what a task says as if its generation were g.
 func regenerated(ev checkpoint.Event, g generation) checkpoint.Event {
 	switch ev := ev.(type) {
@@ -142,6 +163,9 @@ func regenerated(ev checkpoint.Event, g generation) checkpoint.Event {
 		ev.Generation = g
 		return ev
 	case checkpoint.SnapshotReported:
+		ev.Generation = g
+		return ev
+	case checkpoint.StoreFailed:
 		ev.Generation = g
 		return ev
 	case checkpoint.SpoutFinished:
@@ -164,6 +188,9 @@ func (l *lead) do(a checkpoint.Action) {
 		m.move(checkpoint.RaiseRequested{Region: l.region.name})
 	case checkpoint.Restore:
 		l.gen, l.started = a.Generation, false
+		if !w.is(PoisonAcrossRollbacks) {
+			l.suspects = poison.NewCounter()
+		}
 		l.restore(a)
 	case checkpoint.StartTasks:
 		l.started = true
@@ -185,7 +212,7 @@ func (l *lead) do(a checkpoint.Action) {
 		l.acknowledge(a)
 	case checkpoint.GiveUp:
 		w.count("batch given up")
-		w.check.givenUp[checkpoint.Ref{Generation: l.gen, Batch: a.Batch}] = l.region
+		w.check.givesUp(l, a)
 	case checkpoint.Finish:
 		l.finished(a.Outcome)
 		l.end(nil)
@@ -231,7 +258,7 @@ func (l *lead) send(id taskID, g generation, lossy bool, do func(*task)) {
 	if lossy && w.strikes(w.faults.Loss) {
 		return
 	}
-	s := w.slots[id]
+	s := l.m.shape.slots[id]
 	at := w.now + w.hop()
 	if t := s.of(g); t != nil && t.m == l.m && !t.cut {
 		if !lossy {
@@ -299,7 +326,7 @@ func (l *lead) acknowledge(a checkpoint.AckCommit) {
 func (l *lead) storeManifest(a checkpoint.StoreManifest) {
 	w := l.m.w
 	man := &checkpoint.Manifest{
-		Topology: "sim", RunID: "run", Region: l.region.name, Generation: a.Generation,
+		Topology: "sim", RunID: runID, Region: l.region.name, Generation: a.Generation,
 		Batch: a.Batch, Ended: a.Ended, UnixMilli: w.now.Milliseconds(), Tasks: a.Tasks,
 	}
 	ref := checkpoint.Ref{
@@ -320,94 +347,6 @@ func (l *lead) storeManifest(a checkpoint.StoreManifest) {
 		}
 		l.step(checkpoint.ManifestStored{Generation: a.Generation, Ref: ref})
 	})
-}
-
-// restore reads the manifest and makes new tasks from it.
-func (l *lead) restore(a checkpoint.Restore) {
-	w := l.m.w
-	if !l.m.alive || l.over || l.gen != a.Generation {
-		return
-	}
-	if a.From == nil {
-		l.restoreTasks(a, nil)
-		return
-	}
-	w.store.get(a.From.Manifest, func(v any, err error) {
-		switch {
-		case errors.Is(err, checkpoint.ErrNotFound):
-			w.missing(l, a.Generation, err)
-		case err != nil:
-			w.after(w.timing.StoreRetry, func() { l.restore(a) })
-		default:
-			l.restoreTasks(a, v.(*checkpoint.Manifest))
-		}
-	})
-}
-
-func (l *lead) restoreTasks(a checkpoint.Restore, man *checkpoint.Manifest) {
-	if man != nil {
-		l.m.w.count("restored")
-	}
-	for _, spec := range l.region.tasks {
-		s := l.m.w.slots[spec.ID]
-		var snap *checkpoint.TaskSnapshot
-		if man != nil && spec.Reports {
-			if snap = find(man, s); snap == nil {
-				l.m.w.violate("manifest %s has nothing of %s[%d]", a.From.Manifest, s.comp.name, s.index)
-				return
-			}
-		}
-		l.m.w.after(l.m.w.hop(), func() { l.replace(s, a, snap) })
-	}
-}
-
-// replace makes the incarnation of a slot for a new generation: after the older
-// ones have ended (invariant I9), except those that nobody can reach.
-func (l *lead) replace(s *slot, a checkpoint.Restore, snap *checkpoint.TaskSnapshot) {
-	w := l.m.w
-	refuse := func() {
-		w.count("restore refused")
-		w.after(w.hop(), func() {
-			l.step(checkpoint.TaskFailed{Generation: a.Generation, Task: s.id, Err: errors.New("a newer generation is there")})
-		})
-	}
-	if a.Generation <= s.newest {
-		refuse()
-		return
-	}
-	s.newest = a.Generation
-	var wait time.Duration
-	for _, t := range s.tasks {
-		if t.m != l.m && !t.cut { // its own master sees the connection go
-			t.sayFailed(errors.New("replaced by another master"))
-		}
-		switch {
-		case t.cut:
-		case w.strikes(w.faults.Zombie):
-			t.becomeZombie()
-		default:
-			d := w.hop()
-			w.after(d, t.end)
-			wait = max(wait, d)
-		}
-	}
-	w.after(wait, func() {
-		if s.newest != a.Generation {
-			refuse()
-			return
-		}
-		newTask(l.m, s, a.Generation).restore(a.From, snap)
-	})
-}
-
-// missing handles an object that is not there: the generation that the head names
-// must find everything.
-func (w *world) missing(l *lead, g generation, err error) {
-	if h := w.store.head; h != nil && h.Regions[l.region.name].Generation == g {
-		w.violate("restore generation %d of %s: %v", g, l.region.name, err)
-		return
-	}
-	l.step(checkpoint.RestoreFailed{Generation: g, Err: err})
 }
 
 // move gives an event to the Mover.

@@ -11,19 +11,49 @@ import (
 type expectation struct {
 	counts  map[*component][keys]int32  // of counters and digests; of latest sinks the newest values
 	sums    map[*component]item         // of tallies and ordered sinks: tuples and the sum of their n
-	effects map[*component]map[item]int // of two-phase sinks: how often each tuple
+	effects map[*component]map[item]int // of sinks with transactions: how often each tuple
+
+	out, failed map[*component][]item // what components emit: the stream, the failed stream
+}
+
+// sent returns what goes over an edge.
+func (x expectation) sent(e *edge) []item {
+	if e.failed {
+		return x.failed[e.from]
+	}
+	return x.out[e.from]
+}
+
+// arrived returns what a component's code processes, and notes what is diverted from
+// it.
+func (x expectation) arrived(c *component) []item {
+	var in []item
+	for _, e := range c.inputs {
+		if len(c.poison) == 0 {
+			in = append(in, x.sent(e)...)
+			continue
+		}
+		for _, it := range x.sent(e) {
+			if d := c.poison[e.poisonKey(it)]; d != nil && d.always {
+				x.failed[c] = append(x.failed[c], diverted(it))
+			} else {
+				in = append(in, it)
+			}
+		}
+	}
+	return in
 }
 
 // expect runs the sequential model over the first prefix(p) items of each partition.
 // Where reordered is false what it says holds at every barrier, else only at the end.
 func (r *region) expect(prefix func(*partition) int) expectation {
-	x := expectation{map[*component][keys]int32{}, map[*component]item{}, map[*component]map[item]int{}}
 	out := map[*component][]item{}
+	x := expectation{
+		map[*component][keys]int32{}, map[*component]item{}, map[*component]map[item]int{},
+		out, map[*component][]item{},
+	}
 	for _, c := range r.components {
-		var in []item
-		for _, e := range c.inputs {
-			in = append(in, out[e.from]...)
-		}
+		in := x.arrived(c)
 		switch c.kind {
 		case source:
 			for _, p := range c.partitions {
@@ -69,7 +99,7 @@ func (r *region) expect(prefix func(*partition) int) expectation {
 				values[it.key] = it.n
 			}
 			x.counts[c] = values
-		case twoPhase:
+		case twoPhase, staged:
 			effects := map[item]int{}
 			for _, it := range in {
 				effects[it]++

@@ -11,7 +11,9 @@ import (
 // session is one life of the topology, from start to an orderly end.
 type session struct {
 	stopAfter time.Duration // after each start of a master; 0 = runs to its end
+	killAfter time.Duration // after its begin; 0 = is not killed
 	append    bool          // input has come since the session before
+	resize    bool          // with other numbers of tasks than the session before
 }
 
 // endBound is how long a session may last once faults have ended.
@@ -29,12 +31,25 @@ type operator struct {
 
 func newOperator(w *world) *operator {
 	o := &operator{w: w}
+	restless := w.rng.IntN(5) == 0 // killed and resized before it has published anything
 	for range w.rng.IntN(3) {
-		o.sessions = append(o.sessions, session{stopAfter: w.around(4 * time.Second)})
+		if w.rng.IntN(2) == 0 {
+			o.sessions = append(o.sessions, session{stopAfter: w.around(4 * time.Second)})
+		} else {
+			o.sessions = append(o.sessions, session{killAfter: w.around(4 * time.Second)})
+		}
+	}
+	if restless {
+		for range 3 {
+			o.sessions = append(o.sessions, session{killAfter: w.around(2 * time.Second)})
+		}
 	}
 	o.sessions = append(o.sessions, session{})
 	for range w.rng.IntN(3) { // again after the end: with nothing left to do, or with more input
 		o.sessions = append(o.sessions, session{append: w.rng.IntN(2) == 0})
+	}
+	for i := range o.sessions[1:] {
+		o.sessions[i+1].resize = restless || w.rng.IntN(2) == 0
 	}
 	return o
 }
@@ -44,7 +59,19 @@ func (o *operator) begin() {
 	at := o.at
 	o.w.tracef("session %d: %+v", at, o.sessions[at])
 	if o.sessions[at].append {
-		o.w.shape.append(o.w.rng)
+		o.w.shape.append(o.w.rng, o.w.timing.PoisonAttempts)
+	}
+	if o.sessions[at].resize {
+		o.w.count("resized")
+		o.w.shape = o.w.shape.resized(o.w.rng)
+		o.w.tracef("topology %s", o.w.shape)
+	}
+	if kill := o.sessions[at].killAfter; kill > 0 {
+		o.w.after(kill, func() {
+			if o.at == at {
+				o.kill()
+			}
+		})
 	}
 	o.w.at(max(o.w.now, o.w.faults.Until)+endBound, func() {
 		if o.at == at && !o.w.done {
@@ -54,13 +81,19 @@ func (o *operator) begin() {
 	o.start()
 }
 
-// start starts a master, unless there is one.
+// startLater starts another master in the same session.
+func (o *operator) startLater(d time.Duration) {
+	at := o.at
+	o.w.after(d, func() {
+		if o.at == at && o.current == nil {
+			o.start()
+		}
+	})
+}
+
 func (o *operator) start() {
-	if o.current != nil || o.at == len(o.sessions) {
-		return
-	}
 	o.masters++
-	m := &master{w: o.w, name: fmt.Sprintf("m%d", o.masters), alive: true}
+	m := &master{w: o.w, name: fmt.Sprintf("m%d", o.masters), shape: o.w.shape, alive: true}
 	o.current = m
 	o.w.tracef("%s: starts", m.name)
 	if stop := o.sessions[o.at].stopAfter; stop > 0 {
@@ -89,10 +122,25 @@ func (o *operator) sweep() {
 
 // crashMaster takes the master for dead and starts another one; it may be alive.
 func (o *operator) crashMaster() {
-	m := o.current
-	if m == nil {
-		return
+	if o.current != nil {
+		o.leaveMaster()
+		o.startLater(o.w.hop())
 	}
+}
+
+// kill ends a session without order.
+func (o *operator) kill() {
+	o.w.count("killed")
+	o.w.tracef("session %d is killed", o.at)
+	if o.current != nil {
+		o.leaveMaster()
+	}
+	o.at++
+	o.w.after(o.w.hop(), o.begin)
+}
+
+func (o *operator) leaveMaster() {
+	m := o.current
 	o.current = nil
 	if o.w.strikes(o.w.faults.Zombie) {
 		o.w.count("zombie master")
@@ -102,7 +150,6 @@ func (o *operator) crashMaster() {
 		o.w.count("master crash")
 		m.die()
 	}
-	o.w.after(o.w.hop(), o.start)
 }
 
 // over hears that all regions of a master have ended.
@@ -114,7 +161,7 @@ func (o *operator) over(m *master, err error) {
 	o.current = nil
 	if err != nil {
 		o.w.count("topology failed")
-		o.w.after(o.w.around(300*time.Millisecond), o.start)
+		o.startLater(o.w.around(300 * time.Millisecond))
 		return
 	}
 	if o.at++; o.at < len(o.sessions) {
@@ -133,7 +180,7 @@ func (w *world) state() string {
 			fmt.Fprintf(&sb, "%s leads %s (over: %v): %+v\n", m.name, l.region.name, l.over, l.core)
 		}
 	}
-	for _, s := range w.slots {
+	for _, s := range w.shape.slots {
 		for _, t := range s.tasks {
 			fmt.Fprintf(&sb, "%s: %s, cut %v, batch %d closed, paused %v, finished %v",
 				t, taskStateNames[t.state], t.cut, t.closed, t.paused, t.saidFinished)

@@ -7,14 +7,15 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 )
 
-// find returns what a slot contributed to a manifest, or nil.
-func find(man *checkpoint.Manifest, s *slot) *checkpoint.TaskSnapshot {
+// snapshots returns what the tasks of a component contributed to a manifest, by index.
+func snapshots(man *checkpoint.Manifest, component string) []*checkpoint.TaskSnapshot {
+	var all []*checkpoint.TaskSnapshot
 	for i := range man.Tasks {
-		if t := &man.Tasks[i]; t.Component == s.comp.name && t.Index == s.index {
-			return t
+		if t := &man.Tasks[i]; t.Component == component {
+			all = append(all, t)
 		}
 	}
-	return nil
+	return all
 }
 
 // drop deletes what only checkpoints name that are not retained any more. It gives

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/txn"
 )
 
@@ -24,15 +24,19 @@ const (
 	counter              // keyed: counts, and passes on every new count
 	digest               // keyed: counts, and emits the changed counts when a batch ends
 	twoPhase             // sink: prepares in Commit, publishes in AckCommit
+	staged               // sink: stages in its handle, publishes with a marker in AckCommit
 	latest               // keyed sink: publishes its state, the newest value of each key
 	ordered              // sink: writes sums to the outside in Commit, batch after batch
 )
 
-var kindNames = [...]string{"source", "relay", "tally", "buffer", "counter", "digest", "twoPhase", "latest", "ordered"}
+var kindNames = [...]string{"source", "relay", "tally", "buffer", "counter", "digest", "twoPhase", "staged", "latest", "ordered"}
 
 func (k kind) String() string { return kindNames[k] }
 
 func (k kind) keyed() bool { return k == counter || k == digest || k == latest }
+
+// sink reports whether the kind publishes transactions.
+func (k kind) sink() bool { return k == twoPhase || k == staged }
 
 // component is one node of the topology.
 type component struct {
@@ -49,12 +53,16 @@ type component struct {
 	// reordered is set below a buffer: what has passed is known only once all input
 	// has ended.
 	reordered bool
+	// Of components with a failed stream.
+	frames bool                   // takes whole frames, so that a failure is one of a frame
+	poison map[poison.Key]*defect // the tuples on which its code fails
 }
 
 // edge joins all tasks of two components, each pair by a channel of its own.
 type edge struct {
 	from, to *component
 	byKey    bool // fields grouping; otherwise shuffle
+	failed   bool // of the failed stream of from
 	base     int  // the receiver's first input channel of this edge
 }
 
@@ -82,6 +90,7 @@ type shape struct {
 	exactlyOnce bool
 	regions     []*region
 	components  []*component
+	slots       []*slot // by task id
 }
 
 const (
@@ -146,24 +155,28 @@ func (s *shape) drawRegion(rng *rand.Rand, r *region) {
 		}
 		s.connect(d, s.add(rng, r, latest))
 	}
-	s.drawSink(rng, r, open)
+	sinks := s.drawSinks(rng, r, open)
 	if rng.IntN(5) == 0 {
 		r.ordered = true
 		s.connect(open[rng.IntN(len(open))], s.add(rng, r, ordered))
 	}
 	r.join(s)
+	s.drawFailedStreams(rng, r, sinks)
 }
 
-// drawSink lets one or two sinks read what nobody else does.
-func (s *shape) drawSink(rng *rand.Rand, r *region, open []*component) {
-	sinks := []*component{s.add(rng, r, twoPhase)}
+// drawSinks lets one or two sinks read what nobody else does.
+func (s *shape) drawSinks(rng *rand.Rand, r *region, open []*component) []*component {
+	sinks := []*component{s.add(rng, r, drawSink(rng))}
 	if len(open) > 1 && rng.IntN(4) == 0 {
-		sinks = append(sinks, s.add(rng, r, twoPhase))
+		sinks = append(sinks, s.add(rng, r, drawSink(rng)))
 	}
 	for i, c := range open {
 		s.connect(c, sinks[i%len(sinks)])
 	}
+	return sinks
 }
+
+func drawSink(rng *rand.Rand) kind { return []kind{twoPhase, staged}[rng.IntN(2)] }
 
 // join makes the region one connected part: what is not joined to its first spout
 // is given an edge to one of its sinks.
@@ -189,7 +202,7 @@ func (r *region) join(s *shape) {
 			if !reached[c] && c.kind == source {
 				stray = c
 			}
-			if reached[c] && c.kind == twoPhase {
+			if reached[c] && c.kind.sink() {
 				sink = c
 			}
 		}
@@ -198,7 +211,7 @@ func (r *region) join(s *shape) {
 		}
 		if sink == nil { // the first spout feeds a digest only
 			for _, c := range r.components {
-				if c.kind == twoPhase {
+				if c.kind.sink() {
 					sink = c
 				}
 			}
@@ -216,10 +229,11 @@ func (s *shape) add(rng *rand.Rand, r *region, k kind) *component {
 	return c
 }
 
-func (s *shape) connect(from, to *component) {
+func (s *shape) connect(from, to *component) *edge {
 	e := &edge{from: from, to: to, byKey: to.kind.keyed()}
 	from.outputs = append(from.outputs, e)
 	to.inputs = append(to.inputs, e)
+	return e
 }
 
 func (s *shape) drawPartition(rng *rand.Rand, c *component) *partition {
@@ -235,51 +249,41 @@ func (p *partition) grow(rng *rand.Rand) {
 	p.items = append(p.items, item{key: rng.Int32N(keys), n: 1 + rng.Int32N(1000)})
 }
 
-// append adds input behind what there was, for the next session.
-func (s *shape) append(rng *rand.Rand) {
-	for _, c := range s.components {
-		for _, p := range c.partitions {
-			for range rng.IntN(5) {
-				p.grow(rng)
-			}
-			p.open = len(p.items)
-		}
-	}
-}
-
 // number gives tasks and channels their numbers, after taking tasks away where
 // there would be too many channels.
 func (s *shape) number() {
-	id := taskID(0)
 	for _, r := range s.regions {
-		for r.channels() > channelsMax {
-			big := r.components[0]
-			for _, c := range r.components {
-				if c.tasks > big.tasks {
-					big = c
-				}
-			}
-			if big.tasks == 1 {
-				break
-			}
-			big.tasks--
-		}
+		r.limit(func(*component) bool { return true })
 		for _, c := range r.components {
-			c.first = id
-			id += taskID(c.tasks)
+			c.first, c.channels = taskID(len(s.slots)), 0
 			for _, e := range c.inputs {
 				e.base = c.channels
 				c.channels += e.from.tasks
 				c.reordered = c.reordered || e.from.reordered || e.from.kind == buffer
 			}
 			for i := range c.tasks {
-				r.tasks = append(r.tasks, checkpoint.Task{
-					ID:      c.first + taskID(i),
-					Spout:   c.kind == source,
-					Reports: c.kind != relay || len(c.outputs) == 0,
-				})
+				t := &slot{comp: c, index: i, id: c.first + taskID(i), reports: c.kind != relay || len(c.outputs) == 0}
+				s.slots = append(s.slots, t)
+				r.tasks = append(r.tasks, checkpoint.Task{ID: t.id, Spout: c.kind == source, Reports: t.reports})
 			}
 		}
+	}
+}
+
+// limit takes tasks away from the largest of the components that may lose some, until
+// there are not too many channels.
+func (r *region) limit(may func(*component) bool) {
+	for r.channels() > channelsMax {
+		var big *component
+		for _, c := range r.components {
+			if c.tasks > 1 && may(c) && (big == nil || c.tasks > big.tasks) {
+				big = c
+			}
+		}
+		if big == nil {
+			return
+		}
+		big.tasks--
 	}
 }
 
@@ -307,6 +311,9 @@ func (s *shape) String() string {
 		}
 		for i, e := range c.inputs {
 			sb.WriteString([]string{"←", ","}[min(i, 1)] + e.from.name)
+			if e.failed {
+				sb.WriteString("/failed")
+			}
 		}
 	}
 	return sb.String()
@@ -314,37 +321,3 @@ func (s *shape) String() string {
 
 // coarser is what a relay makes of a tuple.
 func coarser(it item) item { return item{key: it.key / 2, n: it.n} }
-
-// timing is the configuration of a run.
-type timing struct {
-	Interval, SnapshotTimeout, AckRepeat time.Duration
-	RestartMin, RestartMax, StoreRetry   time.Duration
-	RetryMin, RetryMax                   time.Duration
-	MaxPending, MaxRestarts, Retained    int
-	Emit                                 time.Duration // mean pause between two calls of NextTuple
-	Hop                                  time.Duration // mean delay of a message
-}
-
-func drawTiming(rng *rand.Rand) timing {
-	ms := func(from, to int) time.Duration {
-		return time.Duration(from+rng.IntN(to-from)) * time.Millisecond
-	}
-	t := timing{
-		Interval:        ms(50, 800),
-		SnapshotTimeout: ms(1000, 6000),
-		AckRepeat:       ms(200, 1500),
-		RestartMin:      ms(20, 200),
-		RestartMax:      ms(200, 1500),
-		StoreRetry:      ms(50, 500),
-		RetryMin:        ms(10, 100),
-		RetryMax:        ms(100, 1000),
-		MaxPending:      rng.IntN(5),
-		Retained:        1 + rng.IntN(3),
-		Emit:            ms(10, 200),
-		Hop:             ms(1, 30),
-	}
-	if rng.IntN(8) == 0 {
-		t.MaxRestarts = 2 + rng.IntN(4)
-	}
-	return t
-}

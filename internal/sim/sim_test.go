@@ -50,7 +50,8 @@ func TestEveryFaultHappens(t *testing.T) {
 	for _, what := range []string{
 		"commit", "batch given up", "connection cut", "task crash", "zombie task", "master crash", "zombie master",
 		"fenced master", "fenced write", "frame doubled", "frame lost", "rejected", "repeated injection", "void",
-		"outage", "orphan", "topology failed", "finished again", "stopped", "restored", "object dropped",
+		"outage", "target outage", "orphan", "topology failed", "finished again", "stopped", "restored", "object dropped",
+		"resized", "killed", "rescaled sink task", "marker found", "tuple failed", "frame failed", "diverted", "interrupted", "store failed",
 	} {
 		if counts[what] == 0 {
 			t.Errorf("no seed of the first 200 shows: %s", what)
@@ -84,6 +85,10 @@ func TestChecksNoticeAMissingRule(t *testing.T) {
 		{"handle lists", HandleLists},
 		{"ordered commits", OrderedCommits},
 		{"retained sources", RetainedSources},
+		{"staged marker", StagedMarker},
+		{"poison across rollbacks", PoisonAcrossRollbacks},
+		{"interruptions", Interruptions},
+		{"store failures", StoreFailures},
 	} {
 		t.Run(rule.name, func(t *testing.T) {
 			const most = 500

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/tuple"
@@ -10,40 +12,174 @@ import (
 	"github.com/isobar-io/isobar/txn/protocol"
 )
 
-// twoPhaseLogic is a sink that prepares a transaction for each batch in Commit and
-// publishes it in AckCommit. A batch without tuples has none.
-type twoPhaseLogic struct {
-	t       *task
+// phased is a txn.TwoPhaseSink. Its Bolt is nil: here tuples come as items.
+type phased struct {
+	txn.Bolt
 	items   []item
-	closed  map[batchID][]item
-	pending []txnID // prepared and not published, in batch order
+	prepare func(id txn.TransactionID, items []item) error
+	publish func(id txn.TransactionID) error
+	discard func(void func(txn.TransactionID) bool) error
 }
 
-// txnOf returns the transaction that a handle of a sink task names.
-func txnOf(id taskID, h txn.Handle) (txnID, bool) {
-	return txnID{id, h.Generation, h.Batch}, len(h.Data) > 0
-}
-
-func (l *twoPhaseLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
-	t := l.t
-	keep := map[txnID]bool{}
-	if snap != nil && t.w.is(RestoredHandles) {
-		for _, h := range snap.Handles {
-			if id, ok := txnOf(t.id, h); ok {
-				l.pending = append(l.pending, id)
-				keep[id] = true
-			}
-		}
+// Finish ends a batch; see [txn.TwoPhaseSink].
+func (p *phased) Finish(txn.TransactionID) (any, error) {
+	if len(p.items) == 0 {
+		return nil, nil
 	}
-	t.persist(func(reply func(error)) { t.w.target.raise(t.id, t.gen, reply) }, func() {
-		var upTo batchID // some sinks leave it to the AckCommit that comes after the start
-		if len(l.pending) > 0 && t.w.rng.IntN(2) == 0 {
-			upTo = l.pending[len(l.pending)-1].batch
+	items := p.items
+	p.items = nil
+	return items, nil
+}
+
+// Prepare makes output durable; see [txn.TwoPhaseSink].
+func (p *phased) Prepare(_ context.Context, id txn.TransactionID, output any) ([]byte, error) {
+	return nil, p.prepare(id, output.([]item))
+}
+
+// Publish makes it visible; see [txn.TwoPhaseSink].
+func (p *phased) Publish(_ context.Context, id txn.TransactionID, _ []byte) error {
+	return p.publish(id)
+}
+
+// Discard drops what is void; see [txn.TwoPhaseSink].
+func (p *phased) Discard(_ context.Context, void func(txn.TransactionID) bool) error {
+	return p.discard(void)
+}
+
+// stager is a txn.StagedSink, likewise.
+type stager struct {
+	txn.Bolt
+	txn.Stage
+	publish func(id txn.TransactionID, items []item) error
+}
+
+// Publish writes records and marker in one step; see [txn.StagedSink].
+func (s *stager) Publish(_ context.Context, id txn.TransactionID, records [][]byte) error {
+	var items []item
+	for _, r := range records {
+		items = append(items, decodeItems(r)...)
+	}
+	return s.publish(id, items)
+}
+
+// sinkLogic drives the five calls that package txn makes for a sink.
+type sinkLogic struct {
+	t       *task
+	phased  *phased // one of the two
+	stager  *stager
+	calls   txn.StatefulBolt
+	request underWay
+	closed  map[batchID]any
+}
+
+func newSinkLogic(t *task) *sinkLogic {
+	l := &sinkLogic{t: t, closed: map[batchID]any{}}
+	at := t.w.target
+	var inst any
+	if t.comp.kind == staged {
+		l.stager = &stager{publish: func(id txn.TransactionID, items []item) error {
+			return l.ask(func(reply func(error)) { at.write(id, items, t.gen, reply) })
+		}}
+		inst = l.stager
+	} else {
+		l.phased = &phased{
+			prepare: func(id txn.TransactionID, items []item) error {
+				return l.ask(func(reply func(error)) { at.prepare(id, items, t.gen, reply) })
+			},
+			publish: func(id txn.TransactionID) error {
+				return l.ask(func(reply func(error)) { at.publish(id, t.gen, reply) })
+			},
+			discard: func(void func(txn.TransactionID) bool) error {
+				return l.ask(func(reply func(error)) { at.discard(t.comp.name, t.gen, void, reply) })
+			},
 		}
-		t.persist(func(reply func(error)) { l.publish(upTo, reply) }, func() {
-			t.persist(func(reply func(error)) { t.w.target.discard(t.id, t.gen, keep, reply) }, done)
-		})
+		inst = l.phased
+	}
+	l.calls, _ = txn.AsStateful(inst, txn.NewContext(context.Background(), txn.Context{
+		RunID: runID, Component: t.comp.name, TaskIndex: t.index, TaskCount: t.comp.tasks, Generation: t.gen,
+	}, nil))
+	return l
+}
+
+// underWay is the one request that user code waits for.
+type underWay struct {
+	again    func() // makes the call again that has asked
+	answered bool
+	err      error
+}
+
+// errUnderWay is returned by user code that has asked and must be called again when
+// the answer is there: in place of waiting, for which there is no goroutine.
+var errUnderWay = errors.New("the request is under way")
+
+func (l *sinkLogic) ask(request func(reply func(error))) error {
+	r := &l.request
+	if r.answered {
+		r.answered = false
+		return fatalIfFenced(r.err)
+	}
+	request(func(err error) {
+		if l.t.state != ended {
+			r.answered, r.err = true, err
+			r.again()
+		}
 	})
+	return errUnderWay
+}
+
+// wait makes a call until what it asks for is answered.
+func (l *sinkLogic) wait(call func() error, done func(error)) {
+	err := call()
+	if errors.Is(err, errUnderWay) {
+		l.request.again = func() { l.wait(call, done) }
+		return
+	}
+	done(err)
+}
+
+func fatalIfFenced(err error) error {
+	if errors.Is(err, errFenced) {
+		return txn.Fatal(err)
+	}
+	return err
+}
+
+func (l *sinkLogic) restore(from origin, done func()) {
+	t := l.t
+	handles, err := l.handles(from)
+	if err != nil {
+		t.w.violate("%s: rescale: %v", t, err)
+		return
+	}
+	t.handles = handles
+	if !t.w.is(RestoredHandles) {
+		handles = nil
+	}
+	initState := func() {
+		t.persist(func(reply func(error)) {
+			l.wait(func() error { return l.calls.InitState(handles) }, reply)
+		}, done)
+	}
+	if l.stager != nil { // needs no target before it writes
+		initState()
+		return
+	}
+	t.persist(func(reply func(error)) { t.w.target.raise(t.comp.name, t.gen, reply) }, initState)
+}
+
+func (l *sinkLogic) handles(from origin) ([]txn.Handle, error) {
+	old := make([][]txn.Handle, len(from.old))
+	for i, s := range from.old {
+		old[i] = s.Handles
+	}
+	switch len(old) {
+	case 0:
+		return nil, nil
+	case l.t.comp.tasks:
+		return old[l.t.index], nil
+	}
+	l.t.w.count("rescaled sink task")
+	return l.calls.(txn.Rescaler).Rescale(old, l.t.index, l.t.comp.tasks)
 }
 
 // persist repeats a request of a task that is being restored until it succeeds.
@@ -64,86 +200,66 @@ func (t *task) persist(ask func(reply func(error)), done func()) {
 	})
 }
 
-func (l *twoPhaseLogic) execute(it item) { l.items = append(l.items, it) }
-
-func (l *twoPhaseLogic) finish(n batchID, _ tuple.MarkKind) {
-	l.closed[n] = l.items
-	l.items = nil
-}
-
-func (l *twoPhaseLogic) commit(n batchID, done func([]byte, error)) {
-	items := l.closed[n]
-	if len(items) == 0 {
-		delete(l.closed, n)
-		done(nil, nil)
+func (l *sinkLogic) execute(it item) {
+	if l.stager != nil {
+		l.stager.Add(encodeItems([]item{it}))
 		return
 	}
-	id := txnID{l.t.id, l.t.gen, n}
-	l.t.w.target.prepare(id, items, l.t.gen, func(err error) {
-		if err != nil {
-			done(nil, fatalIfFenced(err))
-			return
+	l.phased.items = append(l.phased.items, it)
+}
+
+func (l *sinkLogic) finish(n batchID, _ tuple.MarkKind) {
+	state, err := l.calls.FinishBatch(n, nil)
+	if err != nil {
+		l.t.w.violate("%s: finish batch %d: %v", l.t, n, err)
+	}
+	l.closed[n] = state
+}
+
+func (l *sinkLogic) commit(n batchID, done func([]byte, error)) {
+	var handle []byte
+	l.wait(func() (err error) {
+		handle, err = l.calls.Commit(context.Background(), n, l.closed[n])
+		return err
+	}, func(err error) {
+		if err == nil {
+			delete(l.closed, n)
 		}
-		delete(l.closed, n)
-		l.pending = append(l.pending, id)
-		done([]byte(fmt.Sprint(id)), nil)
+		done(handle, err)
 	})
 }
 
-func fatalIfFenced(err error) error {
-	if errors.Is(err, errFenced) {
-		return txn.Fatal(err)
-	}
-	return err
+func (l *sinkLogic) acknowledge(a protocol.Acknowledge, done func(error)) {
+	l.wait(func() error { return l.calls.AckCommit(context.Background(), a.Batch, a.Oldest) }, done)
 }
 
-// publish publishes what is pending up to batch n, one after the other.
-func (l *twoPhaseLogic) publish(n batchID, done func(error)) {
-	if len(l.pending) == 0 || l.pending[0].batch > n {
-		done(nil)
-		return
-	}
-	l.t.w.target.publish(l.pending[0], l.t.gen, func(err error) {
-		switch {
-		case l.t.state == ended:
-		case err != nil:
-			done(fatalIfFenced(err))
-		default:
-			l.pending = l.pending[1:]
-			l.publish(n, done)
+func (l *sinkLogic) snapshot(batchID, *checkpoint.TaskSnapshot) {}
+
+// listed is a transaction that a handle lists, with its output if that is staged.
+type listed struct {
+	id    txn.TransactionID
+	items []item
+}
+
+// transactions returns what handles of a sink list: what it would publish.
+func transactions(k kind, handles []txn.Handle) ([]listed, error) {
+	var all []listed
+	var inst any = &stager{publish: func(id txn.TransactionID, items []item) error {
+		all = append(all, listed{id, items})
+		return nil
+	}}
+	if k == twoPhase {
+		inst = &phased{
+			publish: func(id txn.TransactionID) error {
+				all = append(all, listed{id: id})
+				return nil
+			},
+			discard: func(func(txn.TransactionID) bool) error { return nil },
 		}
-	})
+	}
+	calls, _ := txn.AsStateful(inst, txn.NewContext(context.Background(), txn.Context{}, nil))
+	if err := calls.InitState(handles); err != nil {
+		return nil, fmt.Errorf("restore the handles: %w", err)
+	}
+	return all, calls.AckCommit(context.Background(), math.MaxUint64, 0)
 }
-
-func (l *twoPhaseLogic) acknowledge(a protocol.Acknowledge, done func(error)) {
-	l.publish(a.Batch, done)
-}
-
-func (l *twoPhaseLogic) snapshot(batchID, *checkpoint.TaskSnapshot) {}
-
-// orderedLogic is a sink that writes to the outside in Commit: what each batch adds
-// to a sum. A batch that comes again after a rollback, with other tuples, replaces
-// what it had added before (the update rule of Trident's opaque states).
-type orderedLogic struct {
-	t      *task
-	sum    item
-	closed map[batchID]item
-}
-
-func (l *orderedLogic) restore(_ *checkpoint.TaskSnapshot, done func()) {
-	l.t.persist(func(reply func(error)) { l.t.w.target.raise(l.t.id, l.t.gen, reply) }, done)
-}
-
-func (l *orderedLogic) execute(it item) { l.sum = item{l.sum.key + 1, l.sum.n + it.n} }
-
-func (l *orderedLogic) finish(n batchID, _ tuple.MarkKind) {
-	l.closed[n] = l.sum
-	l.sum = item{}
-}
-
-func (l *orderedLogic) commit(n batchID, done func([]byte, error)) {
-	l.t.w.target.add(l.t.id, l.t.gen, n, l.closed[n], func(err error) { done(nil, fatalIfFenced(err)) })
-}
-
-func (l *orderedLogic) acknowledge(_ protocol.Acknowledge, done func(error)) { done(nil) }
-func (l *orderedLogic) snapshot(n batchID, _ *checkpoint.TaskSnapshot)       { delete(l.closed, n) }

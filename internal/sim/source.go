@@ -22,19 +22,19 @@ type reading struct {
 	pos, end int // end is what was there when the task was made
 }
 
-func (l *sourceLogic) restore(snap *checkpoint.TaskSnapshot, done func()) {
+func (l *sourceLogic) restore(from origin, done func()) {
 	for _, p := range l.t.comp.partitions {
 		if txn.PartitionTask(p.name, l.t.comp.tasks) != l.t.index {
 			continue
 		}
 		r := &reading{partition: p, end: p.open}
-		if snap != nil {
-			r.pos = positionOf(snap, p)
+		for _, snap := range from.old {
+			r.pos = max(r.pos, positionOf(snap, p))
 		}
 		l.reads = append(l.reads, r)
 	}
-	if snap != nil {
-		l.positions[snap.Handles[len(snap.Handles)-1].Batch] = l.now()
+	if from.batch > 0 {
+		l.positions[from.batch] = l.now()
 	}
 	done()
 }
@@ -84,7 +84,7 @@ func (l *sourceLogic) execute(item)                               {}
 func (l *sourceLogic) commit(_ batchID, done func([]byte, error)) { done(nil, nil) }
 
 func (l *sourceLogic) snapshot(n batchID, s *checkpoint.TaskSnapshot) {
-	s.Positions = l.positions[n]
+	s.Handles, s.Positions = nil, l.positions[n]
 	s.Finished = l.t.saidFinished
 }
 

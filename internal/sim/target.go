@@ -2,20 +2,24 @@ package sim
 
 import (
 	"errors"
-	"fmt"
+	"time"
+
+	"github.com/isobar-io/isobar/txn"
 )
 
-// txnID names a transaction of a two-phase sink as recorded in its handle.
-type txnID struct {
-	task       taskID
-	generation generation
-	batch      batchID
-}
-
-func (id txnID) String() string { return fmt.Sprintf("%d/%d.%d", id.task, id.generation, id.batch) }
+// runID names the line of checkpoints.
+const runID = "run"
 
 // errFenced refuses a writer whose generation is over.
 var errFenced = errors.New("a newer generation writes to the target")
+
+// writer is a task of a sink, whatever its id is.
+type writer struct {
+	component string
+	index     int
+}
+
+func (t *task) writer() writer { return writer{t.comp.name, t.index} }
 
 // shown is what a latest-value sink task last published.
 type shown struct {
@@ -31,36 +35,40 @@ type sums struct {
 	prev, now item
 }
 
-// target is the outside world of the sinks: a system that keeps prepared
-// transactions until they are published or discarded, and one that shows the newest
-// values. Both keep a fence for each sink task and check it in the same step as
-// each write.
+// target is the outside world of the sinks: a system that keeps prepared transactions
+// until they are published or discarded, one with atomic writes that keeps a marker
+// for each sink task, and one that shows the newest values. All keep a fence for each
+// sink and check it in the same step as each write.
 type target struct {
 	w         *world
-	fence     map[taskID]generation
-	prepared  map[txnID][]item
-	published map[txnID][]item
-	shown     map[taskID]shown
-	sums      map[taskID]sums
-	writer    map[taskID]generation // newest generation that has published anything
+	fence     map[string]generation // by component
+	prepared  map[txn.TransactionID][]item
+	published map[txn.TransactionID][]item
+	marker    map[writer]txn.TransactionID // the last one that was written
+	shown     map[writer]shown
+	sums      map[writer]sums
+	newest    map[string]generation // that has published anything, by component
+
+	outageUntil time.Duration
 }
 
 func newTarget(w *world) *target {
 	return &target{
 		w:         w,
-		fence:     map[taskID]generation{},
-		prepared:  map[txnID][]item{},
-		published: map[txnID][]item{},
-		shown:     map[taskID]shown{},
-		sums:      map[taskID]sums{},
-		writer:    map[taskID]generation{},
+		fence:     map[string]generation{},
+		prepared:  map[txn.TransactionID][]item{},
+		published: map[txn.TransactionID][]item{},
+		marker:    map[writer]txn.TransactionID{},
+		shown:     map[writer]shown{},
+		sums:      map[writer]sums{},
+		newest:    map[string]generation{},
 	}
 }
 
 // ask lets do happen at the target unless the writer is fenced.
-func (t *target) ask(by taskID, g generation, do func(), reply func(error)) {
-	request(t.w, true, func() (struct{}, error) {
-		if g < t.fence[by] && t.w.is(Fence) {
+func (t *target) ask(component string, g generation, do func(), reply func(error)) {
+	request(t.w, t.w.now >= min(t.outageUntil, t.w.faults.Until), func() (struct{}, error) {
+		if g < t.fence[component] && t.w.is(Fence) {
 			t.w.count("fenced write")
 			return struct{}{}, errFenced
 		}
@@ -69,13 +77,13 @@ func (t *target) ask(by taskID, g generation, do func(), reply func(error)) {
 	}, func(_ struct{}, err error) { reply(err) })
 }
 
-// raise fences all generations of a sink task older than g.
-func (t *target) raise(by taskID, g generation, reply func(error)) {
-	t.ask(by, g, func() { t.fence[by] = max(t.fence[by], g) }, reply)
+// raise fences all generations of a sink older than g.
+func (t *target) raise(component string, g generation, reply func(error)) {
+	t.ask(component, g, func() { t.fence[component] = max(t.fence[component], g) }, reply)
 }
 
-func (t *target) prepare(id txnID, items []item, g generation, reply func(error)) {
-	t.ask(id.task, g, func() {
+func (t *target) prepare(id txn.TransactionID, items []item, g generation, reply func(error)) {
+	t.ask(id.Component, g, func() {
 		if _, ok := t.published[id]; !ok {
 			t.prepared[id] = items
 		}
@@ -83,9 +91,9 @@ func (t *target) prepare(id txnID, items []item, g generation, reply func(error)
 }
 
 // publish makes a prepared transaction visible, once, however often it is asked to.
-func (t *target) publish(id txnID, g generation, reply func(error)) {
-	t.ask(id.task, g, func() {
-		t.publishing(id.task, g)
+func (t *target) publish(id txn.TransactionID, g generation, reply func(error)) {
+	t.ask(id.Component, g, func() {
+		t.publishing(id.Component, g)
 		t.w.check.publishes(id)
 		if _, ok := t.published[id]; ok {
 			return
@@ -101,38 +109,55 @@ func (t *target) publish(id txnID, g generation, reply func(error)) {
 	}, reply)
 }
 
-// discard drops what generations older than g have prepared for a sink task and
-// keep does not name.
-func (t *target) discard(by taskID, g generation, keep map[txnID]bool, reply func(error)) {
-	t.ask(by, g, func() {
+// discard drops the void of what is prepared by a sink.
+func (t *target) discard(component string, g generation, void func(txn.TransactionID) bool, reply func(error)) {
+	t.ask(component, g, func() {
 		for id := range t.prepared {
-			if id.task == by && id.generation < g && !keep[id] {
+			if void(id) {
 				delete(t.prepared, id)
 			}
 		}
 	}, reply)
 }
 
-// show replaces the values of a latest-value sink task as of a batch, unless it
-// already shows a newer one.
-func (t *target) show(by taskID, g generation, n batchID, values [keys]int32, reply func(error)) {
-	t.ask(by, g, func() {
-		t.publishing(by, g)
-		t.w.check.shows(by, n)
-		if now := t.shown[by]; t.w.is(Fence) && (now.generation > g || now.generation == g && now.batch > n) {
+// write writes the output of a staged transaction and its marker in one step, unless
+// the marker is there already or a later one is. It fences older generations.
+func (t *target) write(id txn.TransactionID, items []item, g generation, reply func(error)) {
+	t.ask(id.Component, g, func() {
+		t.publishing(id.Component, g)
+		t.w.check.publishes(id)
+		t.fence[id.Component] = max(t.fence[id.Component], g)
+		by := writer{id.Component, id.Task}
+		if last := t.marker[by]; last.Batch >= id.Batch && t.w.is(StagedMarker) {
+			t.w.count("marker found")
 			return
 		}
-		t.w.tracef("target: task %d shows batch %d: %v", by, n, values)
-		t.shown[by] = shown{g, n, values}
+		t.w.tracef("target: writes %s: %v", id, items)
+		t.marker[by] = id
+		t.published[id] = append(t.published[id], items...)
+	}, reply)
+}
+
+// show replaces the values of a latest-value sink task as of a batch, unless it
+// already shows a newer one.
+func (t *target) show(by *task, n batchID, values [keys]int32, reply func(error)) {
+	t.ask(by.comp.name, by.gen, func() {
+		t.publishing(by.comp.name, by.gen)
+		t.w.check.shows(by, n)
+		if now := t.shown[by.writer()]; t.w.is(Fence) && (now.generation > by.gen || now.generation == by.gen && now.batch > n) {
+			return
+		}
+		t.w.tracef("target: %s shows batch %d: %v", by, n, values)
+		t.shown[by.writer()] = shown{by.gen, n, values}
 	}, reply)
 }
 
 // add adds what batch n of an ordered sink task brings, in place of what it added
 // when it came before.
-func (t *target) add(by taskID, g generation, n batchID, more item, reply func(error)) {
-	t.ask(by, g, func() {
+func (t *target) add(by *task, n batchID, more item, reply func(error)) {
+	t.ask(by.comp.name, by.gen, func() {
 		t.w.check.adds(by, n)
-		s := t.sums[by]
+		s := t.sums[by.writer()]
 		if n < s.batch {
 			return // a late request, which was repeated since
 		}
@@ -140,13 +165,13 @@ func (t *target) add(by taskID, g generation, n batchID, more item, reply func(e
 			s.batch, s.prev = n, s.now
 		}
 		s.now = item{s.prev.key + more.key, s.prev.n + more.n}
-		t.sums[by] = s
+		t.sums[by.writer()] = s
 	}, reply)
 }
 
-func (t *target) publishing(by taskID, g generation) {
-	if g < t.writer[by] {
-		t.w.violate("generation %d of task %d publishes after generation %d did", g, by, t.writer[by])
+func (t *target) publishing(component string, g generation) {
+	if g < t.newest[component] {
+		t.w.violate("generation %d of %s publishes after generation %d did", g, component, t.newest[component])
 	}
-	t.writer[by] = g
+	t.newest[component] = g
 }

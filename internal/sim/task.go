@@ -2,21 +2,25 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/isobar-io/isobar/barrier"
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
 )
 
 // slot is a task of the topology, which may have several incarnations at a time.
 type slot struct {
-	comp   *component
-	index  int
-	id     taskID
-	newest generation // of the incarnations there have been
-	tasks  []*task    // those that have not ended, oldest first
+	comp    *component
+	index   int
+	id      taskID
+	reports bool
+	newest  generation // of the incarnations there have been
+	tasks   []*task    // those that have not ended, oldest first
 }
 
 // current returns the newest incarnation if it has not ended.
@@ -56,6 +60,11 @@ type task struct {
 	state taskState
 	cut   bool // a zombie: it has no connection to its master
 
+	from      origin
+	handles   []txn.Handle // of those restored, what its Participant begins with
+	suspects  *poison.Suspects
+	told      map[poison.Key]int // failures that the master knew of
+	careful   bool               // looks at its tuples one by one
 	logic     logic
 	aligner   *barrier.Aligner
 	committer *committer // nil if it does not report
@@ -65,6 +74,8 @@ type task struct {
 	closed    batchID       // the last batch it closed
 	upAt      time.Duration // when the last message to the master arrives
 	downAt    time.Duration // when the last one from the master does
+
+	storeFailed bool // said so since its last report
 
 	// Of spout tasks.
 	paused, changed, saidFinished bool
@@ -76,6 +87,7 @@ func (t *task) String() string {
 
 // input is the receiving end of a channel.
 type input struct {
+	edge     *edge
 	queue    []*frame
 	received uint64 // tuples since the last barrier
 	blocked  bool
@@ -84,7 +96,7 @@ type input struct {
 // output is the sending end of a channel.
 type output struct {
 	edge   *edge
-	to     taskID
+	to     *slot
 	input  int // at the receiver
 	open   []item
 	count  uint64 // tuples since the last barrier
@@ -94,17 +106,23 @@ type output struct {
 // frame is what travels on a channel.
 type frame struct {
 	gen   generation
-	to    taskID
+	to    *slot
 	input int
 	items []item
 	mark  tuple.Mark
 }
 
-func newTask(m *master, s *slot, g generation) *task {
-	t := &task{slot: s, w: m.w, gen: g, m: m, inputs: make([]input, s.comp.channels)}
+func newTask(l *lead, s *slot, g generation, from origin) *task {
+	t := &task{slot: s, w: l.m.w, gen: g, m: l.m, from: from, suspects: l.suspects.Suspects(), told: maps.Clone(l.failures)}
+	t.careful = t.suspects.Careful(s.comp.name)
+	for _, e := range s.comp.inputs {
+		for range e.from.tasks {
+			t.inputs = append(t.inputs, input{edge: e})
+		}
+	}
 	for _, e := range s.comp.outputs {
 		for i := range e.to.tasks {
-			t.outputs = append(t.outputs, &output{edge: e, to: e.to.first + taskID(i), input: e.base + s.index})
+			t.outputs = append(t.outputs, &output{edge: e, to: t.m.shape.slots[e.to.first+taskID(i)], input: e.base + s.index})
 		}
 	}
 	t.logic = newLogic(t)
@@ -115,6 +133,11 @@ func newTask(m *master, s *slot, g generation) *task {
 
 // end lets the task end now, whatever it was doing.
 func (t *task) end() {
+	t.interrupt()
+	t.leave()
+}
+
+func (t *task) leave() {
 	if t.state != ended {
 		t.state = ended
 		t.slot.tasks = slices.DeleteFunc(t.slot.tasks, func(o *task) bool { return o == t })
@@ -129,7 +152,7 @@ func (t *task) fail(err error) {
 	}
 	t.w.tracef("%s: fails: %v", t, err)
 	t.sayFailed(err)
-	t.end()
+	t.leave()
 }
 
 func (t *task) sayFailed(err error) {
@@ -155,7 +178,8 @@ func (t *task) tell(ev checkpoint.Event) {
 
 // tellLossy sends a message that may get lost, come twice, or late.
 func (t *task) tellLossy(ev checkpoint.Event) {
-	if _, report := ev.(checkpoint.SnapshotReported); report && t.comp.region.ordered {
+	if _, report := ev.(checkpoint.SnapshotReported); report && (t.comp.region.ordered || t.storeFailed) {
+		t.storeFailed = false
 		t.tell(ev)
 		return
 	}
@@ -184,18 +208,16 @@ func (t *task) sendAt(at time.Duration, ev checkpoint.Event) {
 	})
 }
 
-// restore makes the task's state what the snapshot says; nil is a fresh start.
-func (t *task) restore(from *checkpoint.Ref, snap *checkpoint.TaskSnapshot) {
-	t.logic.restore(snap, func() {
+// restore makes the task's state what its origin says.
+func (t *task) restore() {
+	t.logic.restore(t.from, func() {
 		if t.state != restoring {
 			return
 		}
 		t.state = ready
-		if from != nil {
-			t.closed = from.Batch
-		}
-		if t.comp.region.tasks[t.id-t.comp.region.components[0].first].Reports {
-			t.committer = newCommitter(t, from, snap)
+		t.closed = t.from.batch
+		if t.reports {
+			t.committer = newCommitter(t)
 		}
 		t.w.tracef("%s: ready", t)
 		t.tell(checkpoint.TaskReady{Generation: t.gen, Task: t.id})
@@ -306,7 +328,10 @@ func (t *task) closeBatch(n batchID, kind tuple.MarkKind) {
 }
 
 // emit sends a tuple to one task of each component that reads this one.
-func (t *task) emit(it item) {
+func (t *task) emit(it item) { t.emitTo(false, it) }
+
+// emitTo sends it to those that read the failed stream, or to the others.
+func (t *task) emitTo(failed bool, it item) {
 	outs := t.outputs
 	for _, e := range t.comp.outputs {
 		to := int(it.key) % e.to.tasks
@@ -314,9 +339,11 @@ func (t *task) emit(it item) {
 			to = t.w.rng.IntN(e.to.tasks)
 		}
 		o := outs[to]
-		o.open = append(o.open, it)
-		o.count++
 		outs = outs[e.to.tasks:]
+		if e.failed == failed {
+			o.open = append(o.open, it)
+			o.count++
+		}
 	}
 }
 
@@ -333,9 +360,9 @@ func (t *task) send(o *output, f *frame) {
 	f.gen, f.to, f.input = t.gen, o.to, o.input
 	if t.w.strikes(t.w.faults.FrameLoss) {
 		t.w.count("frame lost")
-		t.w.tracef("%s: frame to %d is lost", t, f.to)
+		t.w.tracef("%s: frame to %d is lost", t, f.to.id)
 		if t.comp.region.ordered {
-			t.w.after(t.w.hop(), func() { t.fail(fmt.Errorf("the channel to %d was lost", f.to)) })
+			t.w.after(t.w.hop(), func() { t.fail(fmt.Errorf("the channel to %d was lost", f.to.id)) })
 		}
 		return
 	}
@@ -350,7 +377,7 @@ func (t *task) send(o *output, f *frame) {
 // arrive brings a frame to the receiver of its generation; a stray one also comes
 // to the receiver there is now.
 func (w *world) arrive(f *frame) {
-	s := w.slots[f.to]
+	s := f.to
 	if t := s.of(f.gen); t != nil {
 		t.take(f)
 	}
@@ -406,8 +433,10 @@ func (t *task) work() {
 			return
 		}
 		in.received += uint64(len(f.items))
-		for _, it := range f.items {
-			t.logic.execute(it)
+		if err := t.execute(in.edge, f.items); err != nil {
+			t.w.count("tuple failed")
+			t.fail(err)
+			return
 		}
 		t.flush()
 		return

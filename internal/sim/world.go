@@ -49,6 +49,14 @@ const (
 	OrderedCommits
 	// RetainedSources: sources are trimmed only below the oldest retained batch.
 	RetainedSources
+	// StagedMarker: a staged transaction whose marker is there is not written again.
+	StagedMarker
+	// PoisonAcrossRollbacks: failures on a tuple are counted across generations.
+	PoisonAcrossRollbacks
+	// Interruptions: what user code returns because its generation ends is no failure.
+	Interruptions
+	// StoreFailures: tasks tell when they cannot store what they commit.
+	StoreFailures
 )
 
 // Options say what to run.
@@ -103,7 +111,6 @@ type world struct {
 	store    *store
 	target   *target
 	check    *checker
-	slots    []*slot // by task id
 	operator *operator
 
 	violation error
@@ -122,20 +129,32 @@ func newWorld(o Options) *world {
 	w.shape = drawShape(w.rng)
 	w.timing = drawTiming(w.rng)
 	w.faults = drawFaults(w.rng)
+	w.adjust()
+	w.shape.drawPoison(w.rng, w.timing.PoisonAttempts, nil)
 	w.store = newStore(w)
 	w.target = newTarget(w)
 	w.check = newChecker(w)
-	for _, c := range w.shape.components {
-		for i := range c.tasks {
-			w.slots = append(w.slots, &slot{comp: c, index: i, id: c.first + taskID(i)})
-		}
-	}
 	w.operator = newOperator(w)
 	w.tracef("topology %s", w.shape)
 	w.tracef("timing %+v", w.timing)
 	w.tracef("faults %+v", w.faults)
 	w.scheduleFaults()
 	return w
+}
+
+// adjust makes the configuration one with which the run can end well.
+func (w *world) adjust() {
+	for _, c := range w.shape.components {
+		if c.poison != nil {
+			w.timing.MaxRestarts = 0 // each tuple takes several, maybe without a commit between them
+		}
+	}
+	if w.faults.OutagesOnly {
+		// What has piled up when the store answers again must be little, or it takes
+		// longer than a snapshot may. But a task may try again later than that.
+		w.timing.MaxPending = max(1, w.timing.MaxPending)
+		w.timing.RetryMax = 5 * time.Second
+	}
 }
 
 // is reports whether a rule is in force.

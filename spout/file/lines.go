@@ -68,6 +68,12 @@ func (r *lineReader) next() (line []byte, ok bool, err error) {
 	}
 }
 
+// buffered reports whether a whole line is in the buffer.
+func (r *lineReader) buffered() bool { return bytes.IndexByte(r.buf[r.scanned:r.end], '\n') >= 0 }
+
+// offset returns the offset up to which the file was read.
+func (r *lineReader) offset() int64 { return r.pos.offset + int64(r.end-r.counted) }
+
 func dropCR(line []byte) []byte {
 	if n := len(line); n > 0 && line[n-1] == '\r' {
 		return line[:n-1]

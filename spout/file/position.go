@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,6 +37,7 @@ type position struct {
 	head     []byte // the first counted bytes, at most headBytes; nil if only decoded
 	headHash uint64 // fingerprint of head, as decoded
 	blocks   []uint32
+	tail     []byte // the last counted bytes, as far as counted here; at most tailBytes
 }
 
 // identity names a file on this machine as long as it exists.
@@ -51,6 +53,7 @@ const (
 	positionHeader  = 1 + 1 + 8 + 8 + 8 + 8
 
 	headBytes  = 1024
+	tailBytes  = 64
 	blockBytes = 1 << 20
 )
 
@@ -62,6 +65,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // count moves the position behind b.
 func (p *position) count(b []byte) {
 	p.head = append(p.head, b[:min(len(b), headBytes-len(p.head))]...)
+	p.tail = append(p.tail, b[max(0, len(b)-tailBytes):]...)
+	p.tail = append(p.tail[:0], p.tail[max(0, len(p.tail)-tailBytes):]...)
 	for len(b) > 0 {
 		in := int(p.offset % blockBytes)
 		if in == 0 {
@@ -100,6 +105,9 @@ func (p *position) encode() []byte {
 func fingerprint(head []byte) uint64 { return tuple.HashBytes(string(head), 0) }
 
 func decodePosition(b []byte) (position, error) {
+	if len(b) > 0 && b[0] == familyVersion {
+		return position{}, errors.New("is of files that were followed: go on following them, or begin again in an empty data folder")
+	}
 	if len(b) > 0 && b[0] > positionVersion {
 		return position{}, fmt.Errorf("is of version %d, this is a reader of version %d", b[0], positionVersion)
 	}
@@ -198,7 +206,7 @@ func (p *position) compare(ctx context.Context, r io.Reader) (last byte, err err
 		}
 		if i == 0 {
 			head := b[:min(len(b), headBytes)]
-			if fingerprint(head) != p.headHash {
+			if p.head != nil && !bytes.Equal(head, p.head) || p.head == nil && fingerprint(head) != p.headHash {
 				return 0, &difference{from, int64(len(head)), false}
 			}
 			p.head = append([]byte(nil), head...)
@@ -207,6 +215,7 @@ func (p *position) compare(ctx context.Context, r io.Reader) (last byte, err err
 			return 0, &difference{from, to, false}
 		}
 		last = b[len(b)-1]
+		p.tail = append(p.tail[:0], b[max(0, len(b)-tailBytes):]...)
 	}
 	return last, nil
 }

@@ -23,8 +23,9 @@ const linesPerCall = 64
 
 // Spout reads files. See [NewSpout].
 type Spout struct {
-	globs []string
-	ctx   context.Context
+	globs  []string
+	ctx    context.Context
+	follow *follower // nil: to the end of the files
 
 	ids   []txn.PartitionID // what the globs match; nil: not asked yet
 	files []*input          // those of this task, in the order of Seek
@@ -43,6 +44,9 @@ type input struct {
 
 func (in *input) path() string { return string(in.id) }
 
+// Option changes what a [Spout] does.
+type Option func(*Spout)
+
 // NewSpout returns a spout that emits each line of the files that match any of globs
 // (in the syntax of filepath.Match; a name that is a file as it stands means that
 // file). It has one field, "line", of KindBytes: the line without its line feed and
@@ -53,13 +57,24 @@ func (in *input) path() string { return string(in.id) }
 // partitions. Symbolic links are followed, and whatever is not a regular file is
 // left out. The spout finishes at the end of the last file. Files are looked for
 // when it starts: a file, or a part of one, that comes later is read by the next run.
+// [WithFollow] makes it wait for more instead.
+//
+// A file whose name ends in .gz or .zst, or that begins as gzip or zstd data does, is
+// unpacked. Positions in it are those of unpacked bytes, so a restart unpacks it from
+// its beginning.
 //
 // The content that was counted is part of the position. A restart compares it with
 // the file, and fails with the file's name and the place if it has changed or is
 // missing. So does a file whose last line had no line feed and has grown longer
 // since, because half of a line was counted as one. A file that was read to its end
 // may be removed.
-func NewSpout(globs []string) *Spout { return &Spout{globs: globs} }
+func NewSpout(globs []string, opts ...Option) *Spout {
+	s := &Spout{globs: globs}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
 
 // DeclareOutputFields declares the field "line".
 func (s *Spout) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("line") }
@@ -67,11 +82,18 @@ func (s *Spout) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("line") }
 // Open lets the end of the generation interrupt Seek.
 func (s *Spout) Open(ctx *txn.Context) error {
 	s.ctx = ctx.Context()
+	if s.follow != nil {
+		s.follow.ctx, s.follow.log = s.ctx, ctx.Logger
+	}
 	return nil
 }
 
-// Partitions returns the files that the globs match, the same at each call.
+// Partitions returns the files that the globs match, the same at each call, or the
+// families that are followed.
 func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
+	if s.follow != nil {
+		return s.follow.partitions()
+	}
 	if s.ids != nil {
 		return s.ids, nil
 	}
@@ -80,7 +102,7 @@ func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
 	}
 	var ids []txn.PartitionID
 	for _, glob := range s.globs {
-		paths, err := match(glob)
+		paths, err := match(glob, false)
 		if err != nil {
 			return nil, err
 		}
@@ -96,15 +118,18 @@ func (s *Spout) Partitions(context.Context) ([]txn.PartitionID, error) {
 	return s.ids, nil
 }
 
-// match returns the absolute paths of the regular files that a glob matches.
-func match(glob string) ([]string, error) {
+// match returns the absolute paths of the regular files that a glob matches. A name
+// that is none must be a file, unless it may come later.
+func match(glob string, later bool) ([]string, error) {
 	candidates := []string{glob}
 	regular, err := isRegular(glob)
 	if err != nil {
 		return nil, err
 	}
 	if !regular {
-		if !strings.ContainsAny(glob, `*?[\`) {
+		if literal := !strings.ContainsAny(glob, `*?[\`); literal && later {
+			return nil, nil
+		} else if literal {
 			return nil, txn.Fatal(fmt.Errorf("input %q is not a regular file", glob))
 		}
 		if candidates, err = filepath.Glob(glob); err != nil {
@@ -145,6 +170,9 @@ func isRegular(path string) (bool, error) {
 
 // Seek verifies what was counted of a file and goes on behind it.
 func (s *Spout) Seek(p txn.PartitionID, data []byte) error {
+	if s.follow != nil {
+		return s.follow.seek(p, data)
+	}
 	in := &input{id: p}
 	if data != nil {
 		if err := s.restore(in, data); err != nil {
@@ -233,13 +261,17 @@ func (s *Spout) open(in *input) error {
 
 // NextTuple emits some lines.
 func (s *Spout) NextTuple(out *txn.Collector) (txn.Status, error) {
+	next, none := s.next, txn.Finished
+	if s.follow != nil {
+		next, none = s.follow.next, txn.Idle
+	}
 	for n := range linesPerCall {
-		line, ok, err := s.next()
+		line, ok, err := next()
 		if err != nil {
 			return txn.Emitted, err
 		}
 		if !ok && n == 0 {
-			return txn.Finished, nil
+			return none, nil
 		}
 		if !ok {
 			break
@@ -279,6 +311,9 @@ func (s *Spout) next() (line []byte, ok bool, err error) {
 
 // FinishBatch returns the positions of the files that were read from.
 func (s *Spout) FinishBatch(txn.BatchID) ([]txn.Position, error) {
+	if s.follow != nil {
+		return s.follow.finishBatch()
+	}
 	s.lines.count()
 	var moved []txn.Position
 	for _, in := range s.files {
@@ -290,5 +325,10 @@ func (s *Spout) FinishBatch(txn.BatchID) ([]txn.Position, error) {
 	return moved, nil
 }
 
-// Close closes the file that is being read.
-func (s *Spout) Close() error { return s.lines.close() }
+// Close closes the files that are open.
+func (s *Spout) Close() error {
+	if s.follow != nil {
+		return s.follow.close()
+	}
+	return s.lines.close()
+}

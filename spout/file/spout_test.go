@@ -329,8 +329,8 @@ func TestPositionSurvivesEncoding(t *testing.T) {
 				t.Fatalf("%x is accepted", bad)
 			}
 		}
-		if _, err := decodePosition(append([]byte{2}, b[1:]...)); err == nil || !strings.Contains(err.Error(), "version 2") {
-			t.Fatalf("version 2 gives %v", err)
+		if _, err := decodePosition(append([]byte{3}, b[1:]...)); err == nil || !strings.Contains(err.Error(), "version 3") {
+			t.Fatalf("version 3 gives %v", err)
 		}
 	})
 }

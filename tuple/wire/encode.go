@@ -145,6 +145,7 @@ func (e *Encoder) measure(f *tuple.Frame) (text, raw int, err error) {
 // made of have loops of their own.
 func (e *Encoder) column(dst []byte, vals []tuple.Value, width int, kind byte) ([]byte, error) {
 	dst = append(dst, kind)
+	var err error
 	switch tuple.Kind(kind) {
 	case tuple.KindString:
 		for i := 0; i < len(vals); i += width {
@@ -152,21 +153,19 @@ func (e *Encoder) column(dst []byte, vals []tuple.Value, width int, kind byte) (
 			dst = binary.AppendUvarint(dst, uint64(len(s)))
 			e.text = append(e.text, s...)
 		}
-		return dst, nil
 	case tuple.KindInt64:
 		for i := 0; i < len(vals); i += width {
 			dst = binary.AppendVarint(dst, int64(vals[i].Word()))
 		}
-		return dst, nil
-	}
-	if kind == mixed {
+	case mixed:
 		for i := 0; i < len(vals); i += width {
 			dst = append(dst, byte(vals[i].Kind()))
 		}
-	}
-	var err error
-	for i := 0; i < len(vals) && err == nil; i += width {
-		dst, err = e.value(dst, vals[i])
+		fallthrough
+	default:
+		for i := 0; i < len(vals) && err == nil; i += width {
+			dst, err = e.value(dst, vals[i])
+		}
 	}
 	return dst, err
 }

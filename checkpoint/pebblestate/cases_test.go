@@ -1,0 +1,91 @@
+package pebblestate
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/memstore"
+	"github.com/isobar-io/isobar/txn"
+)
+
+// Case: the local file of a snapshot was lost before it had been uploaded, and the
+// snapshot was published without it. The batch must fail, and be written anew when it
+// is tried again.
+func TestStagedFileThatIsLostIsWrittenAgain(t *testing.T) {
+	for name, spoilt := range map[string]struct {
+		step  string
+		spoil func(path string) error
+	}{
+		"removed":       {"sst.after", os.Remove},
+		"cut short":     {"sst.after", func(path string) error { return os.Truncate(path, 100) }},
+		"removed later": {"ingest.before", os.Remove},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := memstore.New()
+			var s *state
+			c := config(1, 0)
+			c.Hook = func(step string) {
+				if step == spoilt.step && spoilt.spoil != nil {
+					if err := spoilt.spoil(s.filePath("delta-1")); err != nil {
+						t.Error(err)
+					}
+					spoilt.spoil = nil
+				}
+			}
+			o := newOpener(t, t.TempDir(), store)
+			s = openState(t, o, c)
+			cut := cutOf(1, 0, 100, "x")
+			if files, err := s.Apply(t.Context(), cut); err == nil {
+				t.Fatalf("applied as %+v without its file", files)
+			}
+			var files []checkpoint.FileRef
+			var err error
+			for range 3 {
+				if files, err = s.Apply(t.Context(), cut); err == nil {
+					break
+				}
+			}
+			if err != nil {
+				t.Fatalf("it does not recover: %v", err)
+			}
+			if got := rows(t, openState(t, o, config(2, 1, files...)), 1); got != 100*groups {
+				t.Errorf("restored are %d rows, want %d", got, 100*groups)
+			}
+		})
+	}
+}
+
+// Case: a batch beyond what the store can hold in one piece made it panic, and nothing
+// could be restored any more. Here the pieces are far larger than the memory table,
+// and are clipped on the way.
+func TestStateLargerThanABatchOfTheStoreIsRestored(t *testing.T) {
+	const each = memTableBytes / groups // four times the table in one cut, and a value twice as large
+	store := memstore.New()
+	o := newOpener(t, t.TempDir(), store)
+	s := openState(t, o, config(1, 0))
+	cut := cutOf(1, 0, 4, strings.Repeat("v", each))
+	huge := bytes.Repeat([]byte("h"), 2*memTableBytes)
+	key := txn.AppendStateKey(nil, groups-1, 1, []byte("huge"))
+	cut.Records = append(cut.Records, txn.Record{Key: key, Value: huge})
+	files := apply(t, s, cut)
+	for tasks := range 3 {
+		total := 0
+		for task := range tasks + 1 {
+			c := config(checkpoint.Generation(tasks+2), 1, files...)
+			c.TaskID = checkpoint.TaskID(task)
+			c.GroupFrom, c.GroupTo = task*groups/(tasks+1), (task+1)*groups/(tasks+1)
+			restored := openState(t, o, c)
+			total += rows(t, restored, 1)
+			got, ok, err := restored.Get(key)
+			if owner := task == tasks; err != nil || ok != owner || owner && !bytes.Equal(got, huge) {
+				t.Errorf("task %d of %d holds the huge value: %t, %d bytes, %v", task, tasks+1, ok, len(got), err)
+			}
+		}
+		if want := 4*groups + 1; total != want {
+			t.Errorf("%d tasks restored %d rows, want %d", tasks+1, total, want)
+		}
+	}
+}
