@@ -94,14 +94,32 @@ func (m *Master) moveHead(ev checkpoint.MoverEvent) {
 		m.pause = false
 	default:
 	}
+	head := m.swapping // before a next swap takes its place
+	moved, committed := false, false
+	var dropped []checkpoint.Ref
 	for _, a := range m.mover.Step(ev) {
+		switch a := a.(type) {
+		case checkpoint.Raised:
+			moved = true
+		case checkpoint.Advanced:
+			moved, committed = true, true
+			dropped = append(dropped, a.Dropped...)
+		default:
+		}
 		m.doHead(a)
+	}
+	if moved {
+		m.sweep.moved(head, dropped)
+	}
+	if committed { // until then nothing shows that this process can read what is there
+		m.sweep.start()
 	}
 }
 
 func (m *Master) doHead(a checkpoint.MoverAction) {
 	switch a := a.(type) {
 	case checkpoint.Swap:
+		m.swapping = a.Head
 		m.callHead(func() checkpoint.MoverEvent { return m.swap(a) })
 	case checkpoint.Reread:
 		m.callHead(m.reread)
@@ -118,7 +136,6 @@ func (m *Master) doHead(a checkpoint.MoverAction) {
 		m.result.Committed++
 		m.step(r, checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
 		m.result.Last = m.regions[0].record.last()
-		m.sweep.drop(a.Dropped)
 	case checkpoint.SwapFailed:
 		m.cfg.Logger.Warn("cannot move the head yet, will try again", "err", a.Err)
 		m.step(m.region(a.Region), checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})
@@ -148,7 +165,6 @@ func (m *Master) swap(a checkpoint.Swap) checkpoint.MoverEvent {
 	v, err := m.cfg.Store.SwapHead(m.ctx, a.Old, data)
 	switch {
 	case err == nil:
-		m.sweep.keep(a.Head)
 		return checkpoint.SwapSucceeded{Version: v}
 	case errors.Is(err, checkpoint.ErrHeadMoved):
 		return checkpoint.SwapRefused{}
@@ -169,7 +185,6 @@ func (m *Master) reread() checkpoint.MoverEvent {
 		// Whoever wrote that, it was not this process: its head is gone.
 		return checkpoint.HeadReread{Head: &checkpoint.Head{Writer: err.Error()}, Version: v}
 	}
-	m.sweep.keep(h)
 	return checkpoint.HeadReread{Head: h, Version: v}
 }
 

@@ -97,12 +97,14 @@ type Master struct {
 	regions []*region
 	slots   []*task.Slot
 	sweep   *sweeper
-	began   time.Time
-	io      sync.WaitGroup // store calls under way
-	unique  string         // names this process's objects
-	result  Result
-	err     error
-	errors  []ReportedError // the last ones
+	// swapping is the head in the swap under way, or in the last one.
+	swapping *checkpoint.Head
+	began    time.Time
+	io       sync.WaitGroup // store calls under way
+	unique   string         // names this process's objects
+	result   Result
+	err      error
+	errors   []ReportedError // the last ones
 	// activity is what the operator last said about input.
 	activity task.Activity
 	pause    bool // the last head call failed; wait before the next

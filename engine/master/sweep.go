@@ -45,18 +45,18 @@ func newSweeper(store checkpoint.Store, log *slog.Logger, grace time.Duration, h
 	return s
 }
 
-// keep tells the newest head.
-func (s *sweeper) keep(h *checkpoint.Head) {
+// moved tells the head that was moved and the checkpoints that left the retained set
+// with it, in one step: to the newer head alone they would look like orphans, and by
+// an older one they would still be kept.
+func (s *sweeper) moved(h *checkpoint.Head, dropped []checkpoint.Ref) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.head = h
+	s.dropped = append(s.dropped, dropped...)
+	s.mu.Unlock()
 }
 
-// drop says that these checkpoints have left the retained set.
-func (s *sweeper) drop(refs []checkpoint.Ref) {
-	s.mu.Lock()
-	s.dropped = append(s.dropped, refs...)
-	s.mu.Unlock()
+// start has the sweeper look for what can be deleted.
+func (s *sweeper) start() {
 	select {
 	case s.jobs <- struct{}{}:
 	default:
