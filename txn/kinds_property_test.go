@@ -408,7 +408,7 @@ func testKinds(t *testing.T, open func(t *testing.T, store checkpoint.Store) che
 			"finish": m.finish, "apply": m.apply, "crash": m.crash,
 		})
 	})
-	if fired == 0 || restored == 0 {
+	if !testing.Short() && (fired == 0 || restored == 0) { // a short run draws too little to be sure
 		t.Errorf("%d timers fired and %d restores: the test exercised too little", fired, restored)
 	}
 }

@@ -414,7 +414,7 @@ func TestStateAgreesWithAModel(t *testing.T) {
 		evicted += m.evicted
 		restarted += m.restarts
 	})
-	if evicted == 0 || restarted == 0 {
+	if !testing.Short() && (evicted == 0 || restarted == 0) {
 		t.Errorf("%d evictions and %d restarts: the test exercised too little", evicted, restarted)
 	}
 }
