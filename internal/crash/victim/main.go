@@ -2,70 +2,29 @@
 //
 //	CRASH_STEP=head.before CRASH_OCCURRENCE=3 victim --input 'in/*' --output out.tsv
 //
-// On standard error it names each step when it comes for the first time, and the one
-// it dies at. Without CRASH_STEP it runs to the end.
+// See package death.
 package main
 
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"sync"
 
 	"github.com/isobar-io/isobar/bolt/filesink"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/app"
+	"github.com/isobar-io/isobar/internal/crash/death"
 	"github.com/isobar-io/isobar/spout/file"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
 
 func main() {
-	d := &death{step: os.Getenv("CRASH_STEP"), seen: map[string]int{}}
-	if d.step != "" {
-		n, err := strconv.Atoi(os.Getenv("CRASH_OCCURRENCE"))
-		if err != nil || n < 1 {
-			fmt.Fprintln(os.Stderr, "victim: CRASH_OCCURRENCE must be a number above 0")
-			os.Exit(2)
-		}
-		d.occurrence = n
-	}
-	os.Exit(app.Run("victim", build, os.Args[1:], os.Stdout, os.Stderr, engine.WithHook(d.hook)))
-}
-
-// death comes at an occurrence of a step.
-type death struct {
-	step       string
-	occurrence int
-
-	mu   sync.Mutex
-	seen map[string]int
-}
-
-func (d *death) hook(step string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.seen[step]++
-	n := d.seen[step]
-	if n == 1 {
-		fmt.Fprintln(os.Stderr, "step", step)
-	}
-	if step == d.step && n == d.occurrence {
-		fmt.Fprintln(os.Stderr, "dies at", step, n)
-		die()
-	}
-}
-
-// die ends the process as SIGKILL does: nothing is flushed, closed or cleaned up.
-func die() {
-	self, err := os.FindProcess(os.Getpid())
-	if err == nil {
-		err = self.Kill()
-	}
+	hook, err := death.FromEnvironment(os.Stderr)
 	if err != nil {
-		panic(fmt.Sprintf("broken invariant: the process cannot kill itself: %v", err))
+		fmt.Fprintln(os.Stderr, "victim:", err)
+		os.Exit(2)
 	}
-	select {} // until the kill arrives
+	os.Exit(app.Run("victim", build, os.Args[1:], os.Stdout, os.Stderr, engine.WithHook(hook)))
 }
 
 func build(f *app.Flags) (*engine.Topology, error) {
