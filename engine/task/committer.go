@@ -118,12 +118,16 @@ func (c *committer) run() {
 }
 
 // step feeds an event to the Participant and carries out what it says, including
-// what the outcomes lead to.
+// what the outcomes lead to. Once the generation is over all that is left to do is to
+// give up an instance that failed for good while it ended: nobody may roll it back.
 func (c *committer) step(ev protocol.Event) {
 	todo := c.part.Step(c.task.env.Now(), ev)
-	for len(todo) > 0 && !c.task.gen.over() {
+	for len(todo) > 0 {
 		a := todo[0]
 		todo = todo[1:]
+		if _, failed := a.(protocol.Fail); !failed && c.task.gen.over() {
+			continue
+		}
 		if outcome := c.do(a); outcome != nil {
 			todo = append(todo, c.part.Step(c.task.env.Now(), outcome)...)
 		}
