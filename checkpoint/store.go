@@ -69,6 +69,16 @@ type Store interface {
 	Close() error
 }
 
+// Linker is a Store whose objects are files of this machine.
+type Linker interface {
+	// Link makes path, where nothing must be yet, another name of the file that holds
+	// an object: a hard link. To remove it leaves the object as it is; nobody must write
+	// to it. It verifies nothing. ErrNotFound if there is no such object; an error that
+	// wraps errors.ErrUnsupported if path cannot be such a link, as on another file
+	// system: then the object can still be copied.
+	Link(ctx context.Context, name, path string) error
+}
+
 // StateStore is the keyed state of one task below its in-memory tables. The methods of
 // txn.Backend are called by the task, all others by its committer, one at a time.
 type StateStore interface {
@@ -147,4 +157,23 @@ func (c *StateConfig) Expired() func(key, value []byte) bool {
 		at, ok := txn.Expiry(kinds[id], value)
 		return ok && at <= now
 	}
+}
+
+// CheckMerges refuses a cut with a record that is to be merged and cannot be, whatever
+// it meets: once it is in a checkpoint, its key could not be read any more.
+func CheckMerges(cut *txn.Cut) error {
+	var value []byte
+	for _, r := range cut.Records {
+		if !r.Merge {
+			continue
+		}
+		if r.Delete {
+			return fmt.Errorf("the change of key %x is to be both a deletion and merged", r.Key)
+		}
+		value = append(value[:0], r.Value...)
+		if _, err := txn.MergeValues(value, r.Value); err != nil {
+			return fmt.Errorf("the change of key %x: %w", r.Key, err)
+		}
+	}
+	return nil
 }

@@ -46,11 +46,13 @@ func SplitStateKey(k []byte) (group int, state uint16, key []byte, ok bool) {
 	return int(k[0])<<8 | int(k[1]), uint16(k[2])<<8 | uint16(k[3]), k[stateKeyPrefix:], true
 }
 
-// Record is one change of one state key: a new value, or its deletion.
+// Record is one change of one state key: a new value, its deletion, or what is to be
+// combined with the value that it has.
 type Record struct {
 	Key    []byte // state key
 	Value  []byte // nil when Delete
 	Delete bool
+	Merge  bool // Value is to be combined with what the key has, by MergeValues
 }
 
 // Cut holds everything that one task's keyed state changed in one batch: each state
@@ -67,8 +69,10 @@ type Cut struct {
 // cuts that were applied to it. Its methods are called on the task's goroutine while
 // cuts are applied on another.
 type Backend interface {
-	// Get returns the value of a state key; the slice is the caller's.
-	Get(key []byte) (value []byte, ok bool, err error)
+	// Get returns the value of a state key, nil if it has none, exactly as of a batch
+	// that was applied, and which that is: no older than the newest one that was applied
+	// when it was called. The slice is the caller's.
+	Get(key []byte) (value []byte, asOf BatchID, err error)
 	// Range calls fn for each state key in [from, to), in order, as of one moment; a to
 	// of nil means to the end. Both slices are valid during the call. fn must not use
 	// the backend. An error of fn ends the scan and is returned.

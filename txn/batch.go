@@ -61,25 +61,15 @@ func (a *Aggregate[T]) AddEach(b *KeyedBatch, val func(row []tuple.Value) T) err
 }
 
 func (a *Aggregate[T]) addEach(b *KeyedBatch, v T, val func(row []tuple.Value) T) error {
-	t, frame, hashes, field := a.t, b.frame, b.hashes, 0
-	fast := t.plain && b.texts()
-	if fast {
-		field = b.fields[0]
-	}
-	for i := range frame.Len() {
-		row := frame.Row(i)
-		if val != nil {
-			v = val(row)
-		}
+	fast := a.t.plain && b.texts()
+	for i := 0; i < b.Len(); i++ {
 		if fast {
-			if text, ok := row[field].Text(); ok {
-				if e := t.lookup(hashes[i], tuple.TagText, text); e != nil && e.flags&flagPresent != 0 {
-					e.val = a.combine(e.val, v)
-					e.flags |= flagHot
-					t.touch(e)
-					continue
-				}
+			if i = a.addWritten(b, i, v, val); i == b.Len() {
+				return nil
 			}
+		}
+		if val != nil {
+			v = val(b.Row(i))
 		}
 		if err := b.Select(i); err != nil {
 			return err
@@ -89,4 +79,28 @@ func (a *Aggregate[T]) addEach(b *KeyedBatch, v T, val func(row []tuple.Value) T
 		}
 	}
 	return nil
+}
+
+// addWritten adds to the keys of tuples from i on, and returns the first one whose key
+// is not a text that is found at once and was written in this batch already. It does
+// what Add does, without a call for a tuple: that takes a third off the cost of one.
+func (a *Aggregate[T]) addWritten(b *KeyedBatch, i int, v T, val func(row []tuple.Value) T) int {
+	t, open, field := a.t, a.t.s.open, b.fields[0]
+	for ; i < len(b.hashes); i++ {
+		row, hash := b.frame.Row(i), b.hashes[i]
+		slot := t.index.segment(hash).slots[hash&segmentMask]
+		if slot>>32 != hash&(1<<32-1) || slot == 0 {
+			return i
+		}
+		e := t.entry(int(uint32(slot)) - 1)
+		text, ok := row[field].Text()
+		if !ok || e.hash != hash || e.written != open || e.tag != tuple.TagText || t.payload(e) != text {
+			return i
+		}
+		if val != nil {
+			v = val(row)
+		}
+		e.val = a.combine(e.val, v)
+	}
+	return i
 }

@@ -123,22 +123,22 @@ type Aggregator[T any] struct {
 
 // Sum adds integers, wrapping around as Go does.
 func Sum() Aggregator[int64] {
-	return Aggregator[int64]{Kind: 1, Codec: named(Int64Codec(), "sum"), Combine: func(a, b int64) int64 { return a + b }}
+	return Aggregator[int64]{Kind: kindSum, Codec: named(Int64Codec(), "sum"), Combine: func(a, b int64) int64 { return a + b }}
 }
 
 // Min keeps the smallest integer.
 func Min() Aggregator[int64] {
-	return Aggregator[int64]{Kind: 2, Codec: named(Int64Codec(), "min"), Combine: func(a, b int64) int64 { return min(a, b) }}
+	return Aggregator[int64]{Kind: kindMin, Codec: named(Int64Codec(), "min"), Combine: func(a, b int64) int64 { return min(a, b) }}
 }
 
 // Max keeps the largest integer.
 func Max() Aggregator[int64] {
-	return Aggregator[int64]{Kind: 3, Codec: named(Int64Codec(), "max"), Combine: func(a, b int64) int64 { return max(a, b) }}
+	return Aggregator[int64]{Kind: kindMax, Codec: named(Int64Codec(), "max"), Combine: func(a, b int64) int64 { return max(a, b) }}
 }
 
 // SumFloat adds floats.
 func SumFloat() Aggregator[float64] {
-	return Aggregator[float64]{Kind: 4, Codec: named(Float64Codec(), "sumfloat"), Combine: func(a, b float64) float64 { return a + b }}
+	return Aggregator[float64]{Kind: kindSumFloat, Codec: named(Float64Codec(), "sumfloat"), Combine: func(a, b float64) float64 { return a + b }}
 }
 
 // NewAggregator returns an aggregator of the user's own. combine must be associative

@@ -22,8 +22,8 @@ func exampleState() *txn.State {
 // nothing is a txn.Backend that holds nothing.
 type nothing struct{}
 
-func (nothing) Get([]byte) ([]byte, bool, error) { return nil, false, nil }
-func (nothing) Empty() bool                      { return true }
+func (nothing) Get([]byte) ([]byte, txn.BatchID, error) { return nil, 0, nil }
+func (nothing) Empty() bool                             { return true }
 
 func (nothing) Range(_, _ []byte, _ func(_, _ []byte) error) error { return nil }
 

@@ -160,10 +160,16 @@ func (x *expiring[T]) drop(stateKey []byte, now int64) (gone bool, err error) {
 		return false, err
 	}
 	e := x.t.lookup(hash, tag, payload)
-	if e != nil && e.flags&flagPresent != 0 && e.val.expires <= now {
-		x.t.remove(e)
+	if e == nil {
+		return true, nil
 	}
-	return e == nil, nil
+	batch := x.t.s.cutting.batch
+	if e.flags&flagPresent == 0 || e.written >= batch || e.val.expires > now {
+		return false, nil
+	}
+	x.t.drop(e)
+	e.written = batch
+	return true, nil
 }
 
 // splitKey returns the parts by which tables know an encoded key.
@@ -199,11 +205,12 @@ type sweeper struct {
 	s   *State
 	id  uint16
 	ttl int64 // of what is written now
-	// drop is told that the backend holds an expired row, and answers whether memory
-	// knows nothing newer, so that the row is to be deleted. What memory holds of it
-	// has then to be deleted there.
+	// drop is told that the backend holds an expired row, and answers whether the cut
+	// that is being copied is to delete it: not if memory knows something newer. What
+	// memory holds of it is deleted there.
 	drop func(stateKey []byte, now int64) (gone bool, err error)
 
+	budget   int    // rows that are still to be looked at for the marked batch
 	from     []byte // where to go on; nil = at the beginning of a round
 	began    int64  // when the round began
 	earliest int64  // of the expiries seen in it
@@ -212,63 +219,86 @@ type sweeper struct {
 	restTill int64
 }
 
-// sweep adds the deletions to c; changes is how much the batch has written.
-func (w *sweeper) sweep(c *Cut, changes int, now int64) error {
-	if w.s.cfg.Backend.Empty() {
+// mark gives the sweep of a batch its budget; changes is how much the batch has written.
+func (w *sweeper) mark(changes int) {
+	now := w.s.now()
+	w.budget = 0
+	switch {
+	case w.s.cfg.Backend.Empty():
 		if changes > 0 { // this cut may be the first one that the backend gets
 			w.restTill = now + w.ttl
 		} else if now >= w.restTill {
 			w.restTill = 0
 		}
-		return nil
+	case w.from != nil || now >= w.restTill:
+		w.budget = max(sweepRows, 2*changes)
 	}
-	if w.from == nil && now < w.restTill {
-		return nil
+}
+
+// sweep looks at about limit rows and adds their deletions to m. done is true when
+// that was all for this batch.
+func (w *sweeper) sweep(m *Marked, limit int) (done bool, err error) {
+	if w.budget <= 0 {
+		return true, nil
 	}
-	budget := max(sweepRows, 2*changes)
+	now := w.s.now()
 	if w.from == nil {
 		w.from = AppendStateKey(nil, w.s.cfg.From, w.id, nil)
 		w.began, w.earliest, w.seen, w.expired = now, math.MaxInt64, 0, 0
 	}
-	var expired [][]byte
-	for w.from != nil && budget > 0 {
-		group := int(binary.BigEndian.Uint16(w.from))
-		err := w.s.cfg.Backend.Range(w.from, prefixEnd(AppendStateKey(nil, group, w.id, nil)), func(key, value []byte) error {
-			if budget--; budget < 0 {
-				w.from = bytes.Clone(key)
-				return errStop
-			}
-			w.seen++
-			switch at, ok := Expiry(ttlSuffix, value); {
-			case ok && at <= now:
-				w.expired++
-				expired = append(expired, bytes.Clone(key))
-			case ok:
-				w.earliest = min(w.earliest, at)
-			}
-			return nil
-		})
-		switch {
-		case err == nil && group+1 < w.s.cfg.To:
-			budget -= sweepSeek
-			w.from = AppendStateKey(nil, group+1, w.id, nil)
-		case err == nil:
-			w.rest()
-			c.Shrunk = c.Shrunk || w.expired >= sweepShrunk && w.expired > w.seen/4
-		case !errors.Is(err, errStop):
-			return fmt.Errorf("sweep state %d: %w", w.id, err)
+	limit = min(limit, w.budget)
+	w.budget -= limit
+	for w.from != nil && limit > 0 {
+		if limit, err = w.visit(m, now, limit); err != nil {
+			return false, fmt.Errorf("sweep state %d: %w", w.id, err)
 		}
+	}
+	if w.from == nil {
+		w.budget = 0
+	}
+	return w.budget <= 0, nil
+}
+
+// visit looks at up to limit rows of a key group and returns how many are left to look
+// at.
+func (w *sweeper) visit(m *Marked, now int64, limit int) (left int, err error) {
+	group := int(binary.BigEndian.Uint16(w.from))
+	var expired [][]byte
+	err = w.s.cfg.Backend.Range(w.from, prefixEnd(AppendStateKey(nil, group, w.id, nil)), func(key, value []byte) error {
+		if limit--; limit < 0 {
+			w.from = bytes.Clone(key)
+			return errStop
+		}
+		w.seen++
+		switch at, ok := Expiry(ttlSuffix, value); {
+		case ok && at <= now:
+			w.expired++
+			expired = append(expired, bytes.Clone(key))
+		case ok:
+			w.earliest = min(w.earliest, at)
+		}
+		return nil
+	})
+	switch {
+	case err == nil && group+1 < w.s.cfg.To:
+		limit -= sweepSeek
+		w.from = AppendStateKey(nil, group+1, w.id, nil)
+	case err == nil:
+		w.rest()
+		m.shrunk = m.shrunk || w.expired >= sweepShrunk && w.expired > w.seen/4
+	case !errors.Is(err, errStop):
+		return 0, err
 	}
 	for _, key := range expired {
 		gone, err := w.drop(key, now)
 		if err != nil {
-			return fmt.Errorf("sweep state %d: %w", w.id, err)
+			return 0, err
 		}
 		if gone {
-			c.Records = append(c.Records, Record{Key: key, Delete: true})
+			m.add(Record{Key: key, Delete: true})
 		}
 	}
-	return nil
+	return limit, nil
 }
 
 // rest ends a round. The next one begins when something may have expired, but not
@@ -301,18 +331,4 @@ func (s *State) SweepDue() (unixMilli int64, ok bool) {
 		at = min(at, w.due())
 	}
 	return at, at != math.MaxInt64 && !s.cfg.Volatile
-}
-
-// sweep deletes some of what has expired; changes is how much the batch has written.
-func (s *State) sweep(c *Cut, changes int) error {
-	if len(s.sweepers) == 0 {
-		return nil
-	}
-	now := s.now()
-	for _, w := range s.sweepers {
-		if err := w.sweep(c, changes, now); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -64,7 +64,7 @@ func (k *storedTask) finish(t *testing.T) int {
 		t.Fatal(err)
 	}
 	k.store.Release(k.batch)
-	k.s.Evict(k.batch)
+	k.s.Settle(k.batch)
 	return len(cut.Records)
 }
 

@@ -24,7 +24,7 @@ func NewValue[T any](s *State, name string, c Codec[T], opts ...StateOption) *Va
 
 func newTable[T any](s *State, name, kind string, first byte, c Codec[T]) *table[T] {
 	t := &table[T]{
-		s: s, name: name, first: first, codec: c,
+		s: s, name: name, first: first, codec: c, index: newIndex(),
 		aggregate: strings.HasPrefix(kind, "aggregate"),
 		plain:     c.Clone == nil && c.Size == nil,
 	}
@@ -102,7 +102,11 @@ func NewAggregate[T any](s *State, name string, a Aggregator[T], opts ...StateOp
 	if ttl > 0 {
 		return &Aggregate[T]{new(table[T]), newExpiring(s, name, kind, a.Kind, a.Codec, ttl), a.Combine}
 	}
-	return &Aggregate[T]{newTable(s, name, kind, a.Kind, a.Codec), nil, a.Combine}
+	t := newTable(s, name, kind, a.Kind, a.Codec)
+	if a.merges() {
+		t.merge, s.merges = a.Combine, true
+	}
+	return &Aggregate[T]{t, nil, a.Combine}
 }
 
 // Add combines val into the current key's value.
@@ -110,20 +114,21 @@ func (a *Aggregate[T]) Add(val T) error {
 	if a.x != nil {
 		return a.x.add(val, a.combine)
 	}
-	e, err := a.t.load()
+	t := a.t
+	e, err := t.loadToAdd()
 	if err != nil {
 		return err
 	}
+	t.touch(e)
 	if e.flags&flagPresent != 0 {
 		val = a.combine(e.val, val)
 	}
-	if a.t.plain {
+	if t.plain {
 		e.val = val
 		e.flags |= flagPresent
-		a.t.touch(e)
 		return nil
 	}
-	a.t.replace(e, a.t.clone(val))
+	t.replace(e, t.clone(val))
 	return nil
 }
 
@@ -156,11 +161,11 @@ func (t *table[T]) clone(v T) T {
 }
 
 func (t *table[T]) replace(e *entry[T], val T) {
-	t.varlen -= t.size(e)
+	t.touch(e)
+	t.s.held -= t.size(e)
 	e.val = val
 	e.flags |= flagPresent
-	t.varlen += t.size(e)
-	t.touch(e)
+	t.s.held += t.size(e)
 }
 
 // delete takes the current key's value away.
@@ -175,11 +180,16 @@ func (t *table[T]) delete() error {
 
 // remove takes away the value of an entry that has one.
 func (t *table[T]) remove(e *entry[T]) {
-	t.varlen -= t.size(e)
+	t.touch(e)
+	t.drop(e)
+}
+
+// drop lets an entry have no value.
+func (t *table[T]) drop(e *entry[T]) {
+	t.s.held -= t.size(e)
 	var zero T
 	e.val = zero
 	e.flags &^= flagPresent
-	t.touch(e)
 }
 
 func (t *table[T]) scan(view View, fn func(key []tuple.Value, val T) error) error {

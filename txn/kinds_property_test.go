@@ -326,7 +326,7 @@ func (m *kindMachine) finish(t *rapid.T) {
 			seen[string(r.Key)] = true
 		}
 		k.cuts = append(k.cuts, c)
-		k.s.Evict(m.applied)
+		k.s.Settle(m.applied)
 	}
 	m.cut[m.batch] = m.model.clone()
 }

@@ -40,7 +40,7 @@ func (c *clocked) finish() []Record {
 	cut, err := c.Cut(c.b.applied + 1)
 	c.ok(err)
 	c.b.apply(cut)
-	c.Evict(cut.Batch)
+	c.Settle(cut.Batch)
 	return cut.Records
 }
 
@@ -123,7 +123,7 @@ func TestErrorsOfMapsAndLists(t *testing.T) {
 	wantError(t, l.Append(math.NaN()), `state "l"`, "key k")
 	c.ok(errors.Join(m.Put(1, 1), l.Append(1, 2)))
 	c.finish()
-	c.Evict(c.b.applied)
+	c.Settle(c.b.applied)
 	c.b.err = errors.New("disk on fire")
 	var err error
 	for range m.All(&err) {
@@ -158,7 +158,7 @@ func TestAppendWritesNoMoreThanIsNew(t *testing.T) {
 		}
 	}
 	c.finish()
-	c.Evict(c.b.applied)
+	c.Settle(c.b.applied)
 	c.ok(c.SetKey(tuple.Int(1)))
 	c.ok(l.Append("more"))
 	if n := len(c.finish()); n != 2 { // the element and the length
@@ -261,13 +261,13 @@ func TestSweepKeepsWhatIsNewerInMemory(t *testing.T) {
 	}
 	pending, err := c.Cut(2) // not yet applied
 	c.ok(err)
-	c.Evict(1)
+	c.Settle(1)
 	c.ok(errors.Join(c.SetKey(tuple.Int(9)), v.Set(9)))
 	later, err := c.Cut(3)
 	c.ok(err)
 	c.b.apply(pending)
 	c.b.apply(later)
-	c.Evict(3)
+	c.Settle(3)
 	if len(c.b.rows) != 11 {
 		t.Errorf("%d rows are left, want 6 values and 5 entries", len(c.b.rows))
 	}
@@ -304,9 +304,9 @@ func TestVolatileStateForgetsWhatIsDeleted(t *testing.T) {
 	if _, err := s.Cut(1); err != nil {
 		t.Fatal(err)
 	}
-	s.Evict(0)
+	s.Settle(0)
 	q := timers.queue(false)
-	if rows, keys := m.rows.held, len(m.rows.buckets); keys != 50 || rows != 50*(bucketBytes+rowBytes)+heldTexts(m.rows) || len(q.pending) != 0 || len(q.live) != 50 {
+	if rows, keys := m.rows.s.held, len(m.rows.buckets); keys != 50 || rows != 50*(bucketBytes+rowBytes)+heldTexts(m.rows) || len(q.pending) != 0 || len(q.live) != 50 {
 		t.Errorf("%d maps of %d bytes, %d timers and %d changes of them are in memory", keys, rows, len(q.live), len(q.pending))
 	}
 }

@@ -18,8 +18,12 @@ type rows struct {
 	ttl   int64 // in milliseconds; 0 = rows do not expire
 
 	buckets map[string]*bucket // by prefix
-	dirty   []*bucket
-	held    int64  // estimate of the bytes in memory
+	dirty   []*bucket          // written since the last mark
+	written []*row             // likewise
+	marked  []*row             // by the cut that is being copied
+	copied  int                // how many of them are done with
+	clock   []*row             // all rows, in the order in which evict looks at them
+	hand    int
 	prefix  []byte // of the current key
 	scratch []byte
 }
@@ -31,14 +35,16 @@ type bucket struct {
 	payload string
 	tag     byte
 	rows    map[string]*row // by what follows the prefix
-	dirty   []*row
+	written BatchID         // the mark under which it is in rows.dirty
 }
 
 type row struct {
-	sub   string
-	raw   []byte  // as stored, never changed but replaced; nil = there is no such row
-	cut   BatchID // batch of the last cut that held it
-	flags uint8
+	in      *bucket
+	sub     string
+	raw     []byte  // as stored, never changed but replaced; nil = there is no such row
+	written BatchID // as that of an entry
+	at      int     // in rows.clock
+	flags   uint8
 }
 
 // Estimates of what a bucket and a row occupy beyond their texts and values.
@@ -67,7 +73,7 @@ func (r *rows) bucket(create bool) *bucket {
 	if b == nil && create {
 		b = &bucket{prefix: string(r.prefix), hash: s.hash, tag: s.tag, payload: string([]byte(s.payload)), rows: map[string]*row{}}
 		r.buckets[b.prefix] = b
-		r.held += bucketBytes + int64(len(b.prefix)+len(b.payload))
+		r.s.held += bucketBytes + int64(len(b.prefix)+len(b.payload))
 	}
 	return b
 }
@@ -80,23 +86,24 @@ func (r *rows) load(sub []byte) (*bucket, *row, error) {
 		w.flags |= flagHot
 		return b, w, nil
 	}
-	w := &row{sub: string(sub), flags: flagHot}
+	r.s.makeRoom() // maybe of the bucket too
+	b = r.bucket(true)
+	w := &row{in: b, sub: string(sub), flags: flagHot}
 	if !r.s.cfg.Backend.Empty() {
-		raw, ok, err := r.s.cfg.Backend.Get(append(r.prefix, sub...))
+		raw, _, err := r.s.cfg.Backend.Get(append(r.prefix, sub...))
 		if err != nil {
 			return nil, nil, r.errorf("read", err)
 		}
-		if ok {
-			w.raw = raw
-		}
+		w.raw = raw
 	}
-	r.add(b, w)
+	r.add(w)
 	return b, w, nil
 }
 
-func (r *rows) add(b *bucket, w *row) {
-	b.rows[w.sub] = w
-	r.held += rowBytes + int64(len(w.sub)+len(w.raw))
+func (r *rows) add(w *row) {
+	w.in.rows[w.sub], w.at = w, len(r.clock)
+	r.clock = append(r.clock, w)
+	r.s.held += rowBytes + int64(len(w.sub)+len(w.raw))
 }
 
 func (r *rows) errorf(what string, err error) error {
@@ -150,33 +157,43 @@ func (r *rows) store(sub, raw []byte) {
 	b := r.bucket(true)
 	w := b.rows[string(sub)]
 	if w == nil {
-		w = &row{sub: string(sub)}
-		r.add(b, w)
+		r.s.makeRoom()
+		w = &row{in: r.bucket(true), sub: string(sub)}
+		r.add(w)
 	}
-	r.write(b, w, raw)
+	r.write(w, raw)
 }
 
 // remove deletes a row of the current key if there is one.
 func (r *rows) remove(sub []byte) error {
-	b, w, err := r.load(sub)
+	_, w, err := r.load(sub)
 	if err == nil && w.raw != nil {
-		r.write(b, w, nil)
+		r.write(w, nil)
 	}
 	return err
 }
 
-func (r *rows) write(b *bucket, w *row, raw []byte) {
-	r.held += int64(len(raw) - len(w.raw))
-	w.raw = raw
+func (r *rows) write(w *row, raw []byte) {
+	switch w.written {
+	case r.s.open:
+	case r.s.marked:
+		r.copyRow(w)
+		fallthrough
+	default:
+		w.written = r.s.open
+		r.written = append(r.written, w)
+		if b := w.in; b.written != r.s.open {
+			b.written = r.s.open
+			r.dirty = append(r.dirty, b)
+		}
+	}
+	r.replace(w, raw)
 	w.flags |= flagHot
-	if w.flags&flagDirty != 0 {
-		return
-	}
-	w.flags |= flagDirty
-	if len(b.dirty) == 0 {
-		r.dirty = append(r.dirty, b)
-	}
-	b.dirty = append(b.dirty, w)
+}
+
+func (r *rows) replace(w *row, raw []byte) {
+	r.s.held += int64(len(raw) - len(w.raw))
+	w.raw = raw
 }
 
 // each calls fn for each row of the current key that begins with from or comes after
@@ -233,63 +250,87 @@ func (r *rows) drop(stateKey []byte, now int64) (gone bool, err error) {
 		return true, nil
 	}
 	w := b.rows[string(stateKey[n:])]
-	if w != nil && w.raw != nil && int64(binary.BigEndian.Uint64(w.raw[1:])) <= now {
-		r.write(b, w, nil)
+	if w == nil {
+		return true, nil
 	}
-	return w == nil, nil
+	if w.raw == nil || w.written >= r.s.cutting.batch || int64(binary.BigEndian.Uint64(w.raw[1:])) > now {
+		return false, nil
+	}
+	r.replace(w, nil)
+	w.written = r.s.cutting.batch
+	return true, nil
 }
 
 func (r *rows) changes() int { return len(r.dirty) }
 
-func (r *rows) changedKey(i int) (uint64, byte, string) {
+func (r *rows) changedKey(i int, dst []byte) (uint64, byte, []byte) {
 	b := r.dirty[i]
-	return b.hash, b.tag, b.payload
+	return b.hash, b.tag, append(dst, b.payload...)
 }
 
-func (r *rows) cut(dst []Record, arena []byte, batch BatchID) ([]Record, []byte, error) {
-	for _, b := range r.dirty {
-		for _, w := range b.dirty {
-			dst = append(dst, b.record(w))
-			w.flags &^= flagDirty
-			w.cut = batch
-			if r.s.cfg.Volatile && w.raw == nil {
-				r.forget(b, w)
-			}
-		}
-		b.dirty = b.dirty[:0]
-	}
+func (r *rows) mark() int {
+	r.marked, r.copied, r.written = r.written, 0, r.marked[:0]
 	r.dirty = r.dirty[:0]
-	return dst, arena, nil
+	return len(r.marked)
 }
 
-func (b *bucket) record(w *row) Record {
-	return Record{Key: []byte(b.prefix + w.sub), Value: w.raw, Delete: w.raw == nil}
-}
-
-func (r *rows) bytes() int64 { return r.held }
-
-// evict drops rows that are as in the backend: those that were not touched since the
-// last eviction, and others until the rest fits into the budget.
-func (r *rows) evict(applied BatchID, budget int64) {
-	for _, b := range r.buckets {
-		for _, w := range b.rows {
-			must := w.flags&flagDirty != 0 || w.cut > applied
-			if !must && (w.flags&flagHot == 0 || r.held > budget) {
-				r.forget(b, w)
-				continue
-			}
-			w.flags &^= flagHot
+func (r *rows) copy(limit int) int {
+	n := min(limit, len(r.marked)-r.copied)
+	for _, w := range r.marked[r.copied : r.copied+n] {
+		if w.written == r.s.marked { // else it was copied before it changed
+			r.copyRow(w)
 		}
 	}
+	r.copied += n
+	return n
+}
+
+// copyRow gives the cut that is being copied a row that it has marked.
+func (r *rows) copyRow(w *row) {
+	w.written = r.s.cutting.batch
+	switch {
+	case !r.s.cfg.Volatile:
+		r.s.cutting.add(w.record())
+	case w.raw == nil:
+		r.forget(w)
+	}
+}
+
+func (w *row) record() Record {
+	return Record{Key: []byte(w.in.prefix + w.sub), Value: w.raw, Delete: w.raw == nil}
+}
+
+// evict drops rows as table.evict does entries.
+func (r *rows) evict(steps int) (looked int, round bool) {
+	for ; looked < steps && r.hand < len(r.clock) && r.s.held > r.s.cfg.CacheBytes; looked++ {
+		switch w := r.clock[r.hand]; {
+		case !r.s.mayGo(w.written, w.raw != nil):
+			r.hand++
+		case w.flags&flagHot != 0:
+			w.flags &^= flagHot
+			r.hand++
+		default:
+			r.forget(w) // another row takes its place in the clock
+		}
+	}
+	if r.hand >= len(r.clock) {
+		r.hand = 0
+		return looked, true
+	}
+	return looked, false
 }
 
 // forget drops a row, and its bucket with the last one.
-func (r *rows) forget(b *bucket, w *row) {
+func (r *rows) forget(w *row) {
+	last := r.clock[len(r.clock)-1]
+	r.clock[w.at], last.at = last, w.at
+	r.clock = r.clock[:len(r.clock)-1]
+	b := w.in
 	delete(b.rows, w.sub)
-	r.held -= rowBytes + int64(len(w.sub)+len(w.raw))
+	r.s.held -= rowBytes + int64(len(w.sub)+len(w.raw))
 	if len(b.rows) == 0 {
 		delete(r.buckets, b.prefix)
-		r.held -= bucketBytes + int64(len(b.prefix)+len(b.payload))
+		r.s.held -= bucketBytes + int64(len(b.prefix)+len(b.payload))
 	}
 }
 
@@ -297,7 +338,7 @@ func (r *rows) collect(dst []Record) ([]Record, error) {
 	for _, b := range r.buckets {
 		for _, w := range b.rows {
 			if w.raw != nil {
-				dst = append(dst, b.record(w))
+				dst = append(dst, w.record())
 			}
 		}
 	}

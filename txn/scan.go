@@ -141,8 +141,10 @@ func (t *table[T]) inMemory(begin, exact []byte) []string {
 	var key []byte
 	for i := range t.n {
 		e := t.entry(i)
-		key = AppendStateKey(key[:0], tuple.KeyGroup(e.hash, t.s.cfg.Groups), t.id, nil)
-		key = appendTagged(key, e.tag, e.key)
+		if e.flags&flagFree != 0 {
+			continue
+		}
+		key = t.appendKey(key[:0], e)
 		if k := key[stateKeyPrefix:]; bytes.HasPrefix(k, begin) || bytes.Equal(k, exact) {
 			keys = append(keys, string(key))
 		}
@@ -158,6 +160,11 @@ func (t *table[T]) current(key string, raw []byte) (val T, ok bool, err error) {
 		return val, false, err
 	}
 	if e := t.lookup(hash, tag, payload); e != nil {
+		if e.flags&flagPartial != 0 {
+			if err := t.complete(e); err != nil {
+				return val, false, err
+			}
+		}
 		if e.flags&flagPresent == 0 {
 			return val, false, nil
 		}

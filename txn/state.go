@@ -25,6 +25,16 @@ type State struct {
 
 	sweepers []*sweeper // of the states with a TTL
 
+	open    BatchID // the mark of what is written now
+	marked  BatchID // the mark of what is to be copied, or noMark
+	cutting *Marked // nil if nothing is
+	applied BatchID // the newest batch that the backend holds
+	merges  bool    // something is merged, so that inFlight is needed
+	// Copied or being copied, and not applied as far as is known; in order.
+	inFlight []*Marked
+	held     int64 // bytes of entries in memory
+	hand     int   // the table that evict looks at
+
 	// The current key: its hash, and its encoding split into tag and payload, so that
 	// a single text needs no copy.
 	hash    uint64
@@ -55,16 +65,16 @@ var ErrForeignKey = errors.New("the key belongs to another task")
 
 // NewState returns a State without any table. The engine and tests use it.
 func NewState(c StateConfig) *State {
-	return &State{cfg: c, metas: append([]StateMeta(nil), c.Known...)}
+	return &State{cfg: c, metas: append([]StateMeta(nil), c.Known...), open: openMark, marked: noMark}
 }
 
 // stateTable is a table of any value type.
 type stateTable interface {
 	changes() int
-	changedKey(i int) (hash uint64, tag byte, payload string)
-	cut(dst []Record, arena []byte, batch BatchID) ([]Record, []byte, error)
-	bytes() int64
-	evict(applied BatchID, budget int64)
+	changedKey(i int, dst []byte) (hash uint64, tag byte, payload []byte)
+	mark() (changes int)
+	copy(limit int) (copied int)
+	evict(steps int) (looked int, round bool)
 	collect(dst []Record) ([]Record, error)
 }
 
@@ -223,10 +233,11 @@ func (s *State) Changed() *Changed {
 	seen := map[key]bool{}
 	for _, t := range s.tables {
 		for i := range t.changes() {
-			h, tag, payload := t.changedKey(i)
-			if k := (key{tag, payload}); !seen[k] {
+			h, tag, payload := t.changedKey(i, c.payload[:0])
+			c.payload = payload
+			if k := (key{tag, string(payload)}); !seen[k] {
 				seen[k] = true
-				c.keys = append(c.keys, changedKey{h, tag, payload})
+				c.keys = append(c.keys, changedKey{h, tag, k.payload})
 			}
 		}
 	}
@@ -242,10 +253,12 @@ type changedKey struct {
 
 // Changed iterates over the keys written in a batch, in no order.
 type Changed struct {
-	state *State
-	keys  []changedKey // nil: those of the only table
-	n, i  int
-	buf   [1]tuple.Value
+	state   *State
+	keys    []changedKey // nil: those of the only table
+	n, i    int
+	payload []byte // of the current key
+	texts   []byte // room for the keys that were asked for
+	buf     [1]tuple.Value
 }
 
 // Len returns how many keys there are.
@@ -261,7 +274,8 @@ func (c *Changed) Next() bool {
 		k := c.keys[c.i]
 		s.hash, s.tag, s.payload = k.hash, k.tag, k.payload
 	} else {
-		s.hash, s.tag, s.payload = s.tables[0].changedKey(c.i)
+		s.hash, s.tag, c.payload = s.tables[0].changedKey(c.i, c.payload[:0])
+		s.payload = textOf(c.payload)
 	}
 	c.i++
 	return true
@@ -272,7 +286,7 @@ func (c *Changed) Next() bool {
 func (c *Changed) Key() []tuple.Value {
 	s := c.state
 	if s.tag == tuple.TagText {
-		c.buf[0] = tuple.String(s.payload)
+		c.buf[0] = tuple.String(c.lasting(s.payload))
 		return c.buf[:]
 	}
 	vals, err := tuple.DecodeKey(s.appendKey(nil))
@@ -282,47 +296,18 @@ func (c *Changed) Key() []tuple.Value {
 	return vals
 }
 
-// Cut takes everything written since the last Cut as the changes of a batch. The
-// engine calls it on the task's goroutine, and Evict some time later.
-func (s *State) Cut(n BatchID) (*Cut, error) {
-	count := 0
-	for _, t := range s.tables {
-		count += t.changes()
+// lasting returns a copy of text that never changes. Many share an allocation.
+func (c *Changed) lasting(text string) string {
+	if cap(c.texts)-len(c.texts) < len(text) {
+		c.texts = make([]byte, 0, max(textsBytes, len(text)))
 	}
-	c := &Cut{Batch: n, Records: make([]Record, 0, count)}
-	arena := make([]byte, 0, 32*count)
-	var err error
-	if err = s.sweep(c, count); err != nil {
-		return nil, fmt.Errorf("component %q: snapshot of batch %d: %w", s.cfg.Component, n, err)
-	}
-	for _, t := range s.tables {
-		if c.Records, arena, err = t.cut(c.Records, arena, n); err != nil {
-			return nil, fmt.Errorf("component %q: snapshot of batch %d: %w", s.cfg.Component, n, err)
-		}
-	}
-	if s.timers != nil {
-		c.Records = s.timers.cut(c.Records, n)
-	}
-	return c, nil
+	at := len(c.texts)
+	c.texts = append(c.texts, text...)
+	return textOf(c.texts[at:])
 }
 
-// Evict drops clean entries when the tables have outgrown their budget. applied is
-// the newest batch whose cut the backend holds.
-func (s *State) Evict(applied BatchID) {
-	if s.timers != nil {
-		s.timers.settle(applied)
-	}
-	var total int64
-	for _, t := range s.tables {
-		total += t.bytes()
-	}
-	if total <= s.cfg.CacheBytes {
-		return
-	}
-	for _, t := range s.tables {
-		t.evict(applied, t.bytes()*s.cfg.CacheBytes/total*3/4)
-	}
-}
+// textsBytes is how much room for texts is made at once: one that is kept keeps it all.
+const textsBytes = 1 << 10
 
 // Live returns a view of the state as it is now, for topologies without barriers
 // and for tests. It holds only what is in memory.

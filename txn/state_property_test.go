@@ -21,13 +21,14 @@ type mapBackend struct {
 	metas   []StateMeta
 	err     error // of Get
 	used    bool
+	gets    int
 }
 
 func newMapBackend() *mapBackend { return &mapBackend{rows: map[string][]byte{}} }
 
-func (b *mapBackend) Get(key []byte) ([]byte, bool, error) {
-	v, ok := b.rows[string(key)]
-	return bytes.Clone(v), ok, b.err
+func (b *mapBackend) Get(key []byte) ([]byte, BatchID, error) {
+	b.gets++
+	return bytes.Clone(b.rows[string(key)]), b.applied, b.err
 }
 
 func (b *mapBackend) Empty() bool { return !b.used }
@@ -35,9 +36,17 @@ func (b *mapBackend) Empty() bool { return !b.used }
 func (b *mapBackend) apply(c *Cut) {
 	for _, r := range c.Records {
 		b.used = true
-		if r.Delete {
+		old := b.rows[string(r.Key)]
+		switch {
+		case r.Delete:
 			delete(b.rows, string(r.Key))
-		} else {
+		case r.Merge && old != nil:
+			v, err := MergeValues(old, r.Value)
+			if err != nil {
+				panic(err)
+			}
+			b.rows[string(r.Key)] = v
+		default:
 			b.rows[string(r.Key)] = bytes.Clone(r.Value)
 		}
 	}
@@ -114,6 +123,7 @@ type machine struct {
 	changed  map[string]bool
 	key      keyed
 	evicted  int
+	merged   int
 	restarts int
 }
 
@@ -295,20 +305,41 @@ func (m *machine) iterate(t *rapid.T) {
 	}
 }
 
-func (m *machine) cut(t *rapid.T) {
+// mark closes a batch, after the rest of the one before was copied.
+func (m *machine) mark(t *rapid.T) {
+	for m.s.Copying() {
+		m.copySome(t, 100)
+	}
 	m.batch++
-	c, err := m.s.Cut(m.batch)
+	m.s.Mark(m.batch)
+	m.cuts[m.batch] = maps.Clone(m.now)
+	clear(m.changed)
+}
+
+func (m *machine) copy(t *rapid.T) {
+	if !m.s.Copying() {
+		t.Skip("nothing to copy")
+	}
+	m.copySome(t, rapid.IntRange(1, 4).Draw(t, "limit"))
+}
+
+func (m *machine) copySome(t *rapid.T, limit int) {
+	marked, err := m.s.Copy(limit)
 	must(t, err)
-	seen := map[string]bool{}
+	if marked == nil {
+		return
+	}
+	c, seen := marked.Cut(), map[string]bool{}
 	for _, r := range c.Records {
 		if seen[string(r.Key)] {
 			t.Fatalf("key %x is twice in a cut", r.Key)
 		}
 		seen[string(r.Key)] = true
+		if r.Merge {
+			m.merged++
+		}
 	}
 	m.pending = append(m.pending, c)
-	m.cuts[m.batch] = maps.Clone(m.now)
-	clear(m.changed)
 }
 
 func (m *machine) apply(t *rapid.T) {
@@ -349,9 +380,12 @@ func (m *machine) scan(t *rapid.T) {
 	}
 }
 
-func (m *machine) evict(*rapid.T) {
-	m.s.Evict(m.backend.applied)
-	m.evicted++
+func (m *machine) settle(*rapid.T) {
+	held := m.s.held
+	m.s.Settle(m.backend.applied)
+	if m.s.held < held {
+		m.evicted++
+	}
 }
 
 // restart goes on from the backend as after a crash.
@@ -364,32 +398,30 @@ func (m *machine) restart(t *rapid.T) {
 	m.restarts++
 }
 
-// check compares the accounts of the tables with what they hold.
+// check compares the account of the state with what its tables hold.
 func (m *machine) check(t *rapid.T) {
-	for i, tab := range m.s.tables {
-		var got, want int64
+	var want int64
+	for _, tab := range m.s.tables {
 		switch tab := tab.(type) {
 		case *table[string]:
-			got, want = tab.varlen, held(tab)
+			want += held(tab)
 		case *table[[]byte]:
-			got, want = tab.varlen, held(tab)
+			want += held(tab)
 		case *table[map[string]int]:
-			got, want = tab.varlen, held(tab)
+			want += held(tab)
 		case *table[int64]:
-			got, want = tab.varlen, held(tab)
+			want += held(tab)
 		}
-		if got != want {
-			t.Fatalf("state %s accounts for %d bytes and holds %d", m.s.names[i], got, want)
-		}
+	}
+	if m.s.held != want {
+		t.Fatalf("the state accounts for %d bytes and holds %d", m.s.held, want)
 	}
 }
 
 func held[T any](t *table[T]) (n int64) {
 	for i := range t.n {
-		e := t.entry(i)
-		n += int64(len(e.key))
-		if e.flags&flagPresent != 0 && t.codec.Size != nil {
-			n += int64(t.codec.Size(e.val))
+		if e := t.entry(i); e.flags&flagFree == 0 {
+			n += t.cost(e)
 		}
 	}
 	return n
@@ -397,7 +429,7 @@ func held[T any](t *table[T]) (n int64) {
 
 func TestStateAgreesWithAModel(t *testing.T) {
 	all := []string{"text", "raw", "sum", "most", "json"}
-	var evicted, restarted int
+	var evicted, merged, restarted int
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{
 			names:   rapid.Permutation(all).Draw(t, "states")[:rapid.IntRange(1, len(all)).Draw(t, "count")],
@@ -409,12 +441,13 @@ func TestStateAgreesWithAModel(t *testing.T) {
 		m.start(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"get": m.get, "set": m.set, "set again": m.set, "delete": m.del, "changed": m.iterate,
-			"cut": m.cut, "apply": m.apply, "evict": m.evict, "restart": m.restart, "": m.check,
+			"mark": m.mark, "copy": m.copy, "apply": m.apply, "settle": m.settle, "restart": m.restart, "": m.check,
 		})
 		evicted += m.evicted
 		restarted += m.restarts
+		merged += m.merged
 	})
-	if !testing.Short() && (evicted == 0 || restarted == 0) {
-		t.Errorf("%d evictions and %d restarts: the test exercised too little", evicted, restarted)
+	if !testing.Short() && (evicted == 0 || merged == 0 || restarted == 0) {
+		t.Errorf("%d evictions, %d merges and %d restarts: the test exercised too little", evicted, merged, restarted)
 	}
 }

@@ -1,18 +1,15 @@
 package txn
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"unsafe"
 
 	"github.com/isobar-io/isobar/tuple"
 )
 
-// table maps keys to values of one state in memory. Entries live in chunks that
-// never move; an open-addressing index (linear probing, at most two thirds full)
-// finds them by the low bits of the hash that the tuple carried.
+// table maps keys to values of one state in memory. Entries live in chunks that never
+// move; an index finds them by the low bits of the hash that the tuple carried.
 type table[T any] struct {
 	s     *State
 	name  string
@@ -22,27 +19,39 @@ type table[T any] struct {
 
 	aggregate bool
 	plain     bool // values need neither copying nor accounting
+	// merge, if it is set, combines values that are exact in any order, so that what is
+	// added to a key that is not in memory need not know what it has.
+	merge func(a, b T) T
 
-	index  []uint64 // 0 = free, else low 32 bits of the hash << 32 | entry number + 1
+	index  index
 	chunks []*[chunkEntries]entry[T]
-	n      int
+	n      int       // entries that were ever in use
+	free   []uint32  // numbers of those that are not now
+	long   textStore // payloads of long keys
 	dirty  []*entry[T]
-	varlen int64 // bytes of keys and of what values refer to
+	hand   int // the next entry that evict looks at
+
+	marked []*entry[T] // by the cut that is being copied
+	copied int         // how many of them are done with
 }
 
+// entry is what memory knows of a key.
 type entry[T any] struct {
 	hash  uint64
-	key   string // payload of the encoded key
-	val   T
-	cut   BatchID // batch of the last cut that held it
+	key   shortKey
 	tag   byte
 	flags uint8
+	// written tells what knows the value: 0 = the backend; a batch = the cut of that
+	// batch; State.marked or State.open = a cut that is yet to be copied.
+	written BatchID
+	val     T
 }
 
 const (
 	flagPresent uint8 = 1 << iota // the key has a value
-	flagDirty                     // written since the last cut
-	flagHot                       // touched since the last eviction
+	flagPartial                   // the value is what was added to the one that cuts and backend have
+	flagHot                       // touched since evict has looked
+	flagFree                      // not in use
 )
 
 const chunkEntries = 1 << 10
@@ -57,59 +66,63 @@ func (t *table[T]) find() *entry[T] { return t.lookup(t.s.hash, t.s.tag, t.s.pay
 
 // lookup returns the entry of a key, or nil.
 func (t *table[T]) lookup(hash uint64, tag byte, payload string) *entry[T] {
-	if len(t.index) == 0 {
-		return nil
-	}
-	index := t.index
-	mask := uint64(len(index) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		slot := index[i]
+	size := sizeOf(payload)
+	slots := &t.index.segment(hash).slots
+	for i := hash & segmentMask; ; i = (i + 1) & segmentMask {
+		slot := slots[i]
 		if slot == 0 {
 			return nil
 		}
 		if uint32(slot>>32) != uint32(hash) {
 			continue
 		}
-		if e := t.entry(int(uint32(slot)) - 1); e.hash == hash && e.tag == tag && e.key == payload {
+		e := t.entry(int(uint32(slot)) - 1)
+		if e.hash == hash && e.tag == tag && e.key.size == size && t.payload(e) == payload {
 			return e
 		}
 	}
 }
 
-// load returns the entry of the current key, reading it from the backend if it is
-// not in memory; a key without a value gets an entry too.
+// load returns the entry of the current key with its whole value, reading it from the
+// backend if it is not in memory; a key without a value gets an entry too.
 func (t *table[T]) load() (*entry[T], error) {
-	if e := t.find(); e != nil {
-		e.flags |= flagHot
-		return e, nil
+	e := t.find()
+	switch {
+	case e == nil:
+		return t.fetch()
+	case e.flags&flagPartial != 0:
+		if err := t.complete(e); err != nil {
+			return nil, err
+		}
 	}
+	e.flags |= flagHot
+	return e, nil
+}
+
+// fetch makes an entry for the current key, with the value that the backend has.
+func (t *table[T]) fetch() (*entry[T], error) {
 	s := t.s
 	if err := s.hasKey(); err != nil {
 		return nil, err
 	}
 	e := entry[T]{hash: s.hash, tag: s.tag, flags: flagHot}
 	if !s.cfg.Backend.Empty() {
-		if err := t.fetch(&e); err != nil {
-			return nil, err
+		key := s.appendKey(AppendStateKey(nil, tuple.KeyGroup(s.hash, s.cfg.Groups), t.id, nil))
+		raw, _, err := s.cfg.Backend.Get(key)
+		if err == nil && raw != nil {
+			e.val, err = t.decode(raw)
+			e.flags |= flagPresent
+		}
+		if err != nil {
+			return nil, t.errorf("read", key, err)
 		}
 	}
-	e.key = strings.Clone(s.payload)
-	return t.insert(e), nil
+	return t.insert(e, s.payload), nil
 }
 
-// fetch gives e the value that the backend has for the current key.
-func (t *table[T]) fetch(e *entry[T]) error {
-	s := t.s
-	key := s.appendKey(AppendStateKey(nil, tuple.KeyGroup(s.hash, s.cfg.Groups), t.id, nil))
-	raw, ok, err := s.cfg.Backend.Get(key)
-	if err == nil && ok {
-		e.val, err = t.decode(raw)
-		e.flags |= flagPresent
-	}
-	if err != nil {
-		return fmt.Errorf("read state %q of key %s: %w", t.name, tuple.FormatKey(key[stateKeyPrefix:]), err)
-	}
-	return nil
+// errorf wraps an error about a state key.
+func (t *table[T]) errorf(what string, key []byte, err error) error {
+	return fmt.Errorf("%s state %q of key %s: %w", what, t.name, tuple.FormatKey(key[stateKeyPrefix:]), err)
 }
 
 func (t *table[T]) decode(raw []byte) (T, error) {
@@ -139,152 +152,185 @@ func (t *table[T]) size(e *entry[T]) int64 {
 	return int64(t.codec.Size(e.val))
 }
 
-// touch marks an entry as written in the open batch.
+// touch says that an entry is about to change: a cut that has marked it gets a copy
+// first. The entry may have lost its value when touch returns, if it was partial.
 func (t *table[T]) touch(e *entry[T]) {
-	if e.flags&flagDirty == 0 {
-		e.flags |= flagDirty
-		t.dirty = append(t.dirty, e)
+	if e.written == t.s.open {
+		return
 	}
+	if e.written == t.s.marked {
+		t.copyEntry(e)
+	}
+	e.written = t.s.open
+	e.flags |= flagHot
+	t.dirty = append(t.dirty, e)
 }
 
-func (t *table[T]) insert(e entry[T]) *entry[T] {
-	if 3*(t.n+1) > 2*len(t.index) {
-		t.grow()
+// insert adds an entry for the payload of a key.
+func (t *table[T]) insert(e entry[T], payload string) *entry[T] {
+	e.key.set(payload, &t.long)
+	t.s.makeRoom()
+	i := t.n
+	if last := len(t.free) - 1; last >= 0 {
+		i, t.free = int(t.free[last]), t.free[:last]
+	} else {
+		if i/chunkEntries == len(t.chunks) {
+			t.chunks = append(t.chunks, new([chunkEntries]entry[T]))
+		}
+		t.n++
 	}
-	if t.n/chunkEntries == len(t.chunks) {
-		t.chunks = append(t.chunks, new([chunkEntries]entry[T]))
-	}
-	p := t.entry(t.n)
+	p := t.entry(i)
 	*p = e
-	t.n++
-	t.varlen += int64(len(e.key)) + t.size(p)
-	t.place(uint64(uint32(e.hash))<<32 | uint64(t.n))
+	t.index.add(e.hash, i)
+	t.s.held += t.cost(p)
 	return p
 }
 
-func (t *table[T]) place(slot uint64) {
-	mask := uint64(len(t.index) - 1)
-	i := (slot >> 32) & mask
-	for t.index[i] != 0 {
-		i = (i + 1) & mask
+// cost returns the bytes that an entry occupies.
+func (t *table[T]) cost(e *entry[T]) int64 {
+	n := int64(unsafe.Sizeof(*e)) + segmentSlots*8/segmentFull + t.size(e)
+	if e.key.size == longKey {
+		n += int64(len(t.payload(e))) + int64(unsafe.Sizeof(""))
 	}
-	t.index[i] = slot
+	return n
 }
 
-func (t *table[T]) grow() {
-	old := t.index
-	t.index = make([]uint64, max(64, 2*len(old)))
-	for _, slot := range old {
-		if slot != 0 {
-			t.place(slot)
+// payload returns the payload of an entry's key. That of a short one is valid as long as
+// the entry.
+func (t *table[T]) payload(e *entry[T]) string {
+	if e.key.size == longKey {
+		return t.long.texts[e.key.number()]
+	}
+	return e.key.text()
+}
+
+// evict looks at some entries in turn, drops those of which cuts or backend know all
+// and that were not touched since it last looked, and returns how many it has looked
+// at and whether it has come round. The clock of second chances is Corbató's (1968).
+func (t *table[T]) evict(steps int) (looked int, round bool) {
+	for ; looked < steps && t.hand < t.n; looked++ {
+		i := t.hand
+		t.hand++
+		e := t.entry(i)
+		switch {
+		case e.flags&flagFree != 0 || !t.s.mayGo(e.written, e.flags&flagPresent != 0):
+		case e.flags&flagHot != 0 && e.flags&flagPartial == 0:
+			e.flags &^= flagHot
+		default:
+			t.index.remove(e.hash, i)
+			t.s.held -= t.cost(e)
+			if e.key.size == longKey {
+				t.long.remove(e.key.number())
+			}
+			*e = entry[T]{flags: flagFree}
+			t.free = append(t.free, uint32(i))
+		}
+		if t.s.held <= t.s.cfg.CacheBytes {
+			break
 		}
 	}
+	if t.hand == t.n {
+		t.hand = 0
+		return looked, true
+	}
+	return looked, false
 }
 
 func (t *table[T]) changes() int { return len(t.dirty) }
 
-func (t *table[T]) changedKey(i int) (uint64, byte, string) {
+func (t *table[T]) changedKey(i int, dst []byte) (hash uint64, tag byte, payload []byte) {
 	e := t.dirty[i]
-	return e.hash, e.tag, e.key
+	return e.hash, e.tag, append(dst, t.payload(e)...)
 }
 
-func (t *table[T]) cut(dst []Record, arena []byte, batch BatchID) ([]Record, []byte, error) {
-	for _, e := range t.dirty {
-		var r Record
-		var err error
-		if r, arena, err = t.record(e, arena); err != nil {
-			return dst, arena, err
+// mark makes what was written the entries that the next copies are of, and returns
+// how many there are.
+func (t *table[T]) mark() int {
+	t.marked, t.copied, t.dirty = t.dirty, 0, t.marked[:0]
+	return len(t.marked)
+}
+
+// copy copies marked entries and returns how many; fewer than limit are all.
+func (t *table[T]) copy(limit int) int {
+	n := min(limit, len(t.marked)-t.copied)
+	for _, e := range t.marked[t.copied : t.copied+n] {
+		if e.written == t.s.marked { // else it was copied before it changed
+			t.copyEntry(e)
 		}
-		dst = append(dst, r)
-		e.flags &^= flagDirty
-		e.cut = batch
 	}
-	t.dirty = t.dirty[:0]
-	return dst, arena, nil
+	t.copied += n
+	return n
 }
 
-// record encodes an entry into arena. When arena grows, earlier records keep the
-// old array alive.
-func (t *table[T]) record(e *entry[T], arena []byte) (Record, []byte, error) {
-	at := len(arena)
-	arena = AppendStateKey(arena, tuple.KeyGroup(e.hash, t.s.cfg.Groups), t.id, nil)
-	arena = appendTagged(arena, e.tag, e.key)
-	r := Record{Key: arena[at:len(arena):len(arena)]}
+// copyEntry gives the cut that is being copied an entry that it has marked.
+func (t *table[T]) copyEntry(e *entry[T]) {
+	c := t.s.cutting
+	e.written = c.batch
+	if !t.s.cfg.Volatile {
+		c.add(t.record(c, e))
+	}
+	if e.flags&flagPartial != 0 { // what was added is in the cut now
+		var zero T
+		e.val = zero
+		e.flags &^= flagPresent
+	}
+}
+
+// appendKey appends the state key of an entry.
+func (t *table[T]) appendKey(dst []byte, e *entry[T]) []byte {
+	dst = AppendStateKey(dst, tuple.KeyGroup(e.hash, t.s.cfg.Groups), t.id, nil)
+	return appendTagged(dst, e.tag, t.payload(e))
+}
+
+// record encodes an entry as a record of a cut.
+func (t *table[T]) record(m *Marked, e *entry[T]) Record {
+	r := Record{Key: m.keep(t.appendKey(m.room(stateKeyPrefix+1+len(t.payload(e))), e))}
 	if e.flags&flagPresent == 0 {
 		r.Delete = true
-		return r, arena, nil
+		return r
 	}
-	at = len(arena)
-	arena = append(arena, t.first)
-	arena, err := t.codec.Append(arena, e.val)
+	value, err := t.codec.Append(append(m.room(valueRoom), t.first), e.val)
 	if err != nil {
-		return r, arena, fmt.Errorf("encode state %q of key %s with codec %s: %w",
-			t.name, tuple.FormatKey(r.Key[stateKeyPrefix:]), t.codec.Name, err)
+		m.fail(t.errorf("encode with codec "+t.codec.Name, r.Key, err))
 	}
-	r.Value = arena[at:len(arena):len(arena)]
-	return r, arena, nil
-}
-
-func (t *table[T]) bytes() int64 {
-	return int64(len(t.chunks))*chunkEntries*int64(unsafe.Sizeof(entry[T]{})) + int64(8*len(t.index)) + t.varlen
-}
-
-// evict rebuilds the table with what must stay (dirty, or not yet applied) and, as
-// far as the budget goes, what was touched since the last eviction.
-func (t *table[T]) evict(applied BatchID, budget int64) {
-	old := *t
-	t.index, t.chunks, t.dirty, t.n, t.varlen = nil, nil, nil, 0, 0
-	for i := range old.n {
-		e := old.entry(i)
-		must := e.flags&flagDirty != 0 || e.cut > applied
-		if !must && (e.flags&flagHot == 0 || t.bytes() >= budget) {
-			continue
-		}
-		kept := *e
-		kept.flags &^= flagHot
-		p := t.insert(kept)
-		if p.flags&flagDirty != 0 {
-			t.dirty = append(t.dirty, p)
-		}
-	}
+	r.Value = m.keep(value)
+	r.Merge = e.flags&flagPartial != 0
+	return r
 }
 
 // collect returns all present entries as records.
 func (t *table[T]) collect(dst []Record) ([]Record, error) {
+	c := new(Marked)
 	for i := range t.n {
-		e := t.entry(i)
-		if e.flags&flagPresent == 0 {
-			continue
+		if e := t.entry(i); e.flags&flagPresent != 0 {
+			dst = append(dst, t.record(c, e))
 		}
-		r, _, err := t.record(e, nil)
-		if err != nil {
-			return dst, err
-		}
-		dst = append(dst, r)
 	}
-	return dst, nil
+	return dst, c.err
 }
 
-type liveView struct{ s *State }
+// textStore keeps texts by number.
+type textStore struct {
+	texts []string
+	free  []uint64
+}
 
-func (v liveView) Scan(state string, fn func(key, value []byte) error) error {
-	for i, t := range v.s.tables {
-		if v.s.names[i] != state {
-			continue
-		}
-		recs, err := t.collect(nil)
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(recs, func(a, b Record) int { return bytes.Compare(a.Key, b.Key) })
-		for _, r := range recs {
-			if err := fn(r.Key[stateKeyPrefix:], r.Value); err != nil {
-				return err
-			}
-		}
-		return nil
+// add keeps a copy of s.
+func (x *textStore) add(s string) uint64 {
+	s = strings.Clone(s)
+	if last := len(x.free) - 1; last >= 0 {
+		i := x.free[last]
+		x.free = x.free[:last]
+		x.texts[i] = s
+		return i
 	}
-	return fmt.Errorf("scan state %q: component %q has no such state", state, v.s.cfg.Component)
+	x.texts = append(x.texts, s)
+	return uint64(len(x.texts) - 1)
+}
+
+func (x *textStore) remove(i uint64) {
+	x.texts[i] = ""
+	x.free = append(x.free, i)
 }
 
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

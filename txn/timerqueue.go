@@ -23,18 +23,20 @@ type timerQueue struct {
 	window  timerHeap
 	live    map[string]bool // of the window; a key of the heap that is not here was deleted
 	// What the backend may not know yet.
-	pending map[string]pendingTimer
-	dirty   []string // keys of pending written since the last cut; maybe repeated
-	ending  bool     // what is set now does not fire any more
+	pending  map[string]pendingTimer
+	dirty    []string // keys of pending written since the last mark
+	marked   []string // by the cut that is being copied
+	copied   int      // how many of them are done with
+	settling []string // keys of pending that were copied, in order of their batches, maybe repeated
+	ending   bool     // what is set now does not fire any more
 
 	windowMax int
 }
 
 type pendingTimer struct {
-	set   bool // else deleted
-	dirty bool // written since the last cut
-	late  bool // set when it could not fire any more
-	cut   BatchID
+	set     bool    // else deleted
+	late    bool    // set when it could not fire any more
+	written BatchID // as that of an entry
 }
 
 const timerKeyPrefix = stateKeyPrefix + 8
@@ -75,12 +77,14 @@ func (q *timerQueue) remove(key string) {
 }
 
 func (q *timerQueue) write(key string, p pendingTimer) {
-	p.dirty = true
-	if old := q.pending[key]; old.dirty {
-		p.cut = old.cut
-	} else {
+	old, there := q.pending[key]
+	if there && old.written == q.s.marked {
+		q.copyTimer(key, old)
+	}
+	if !there || old.written != q.s.open {
 		q.dirty = append(q.dirty, key)
 	}
+	p.written = q.s.open
 	q.pending[key] = p
 }
 
@@ -166,22 +170,29 @@ func (q *timerQueue) load() error {
 	return nil
 }
 
-func (q *timerQueue) cut(dst []Record, batch BatchID) []Record {
-	for _, k := range q.dirty {
-		p := q.pending[k]
-		if !p.dirty {
-			continue
+func (q *timerQueue) mark() { q.marked, q.copied, q.dirty = q.dirty, 0, q.marked[:0] }
+
+func (q *timerQueue) copy(limit int) int {
+	n := min(limit, len(q.marked)-q.copied)
+	for _, k := range q.marked[q.copied : q.copied+n] {
+		if p := q.pending[k]; p.written == q.s.marked { // else it was copied before it changed
+			q.copyTimer(k, p)
 		}
-		r := Record{Key: []byte(k), Delete: !p.set}
-		if p.set {
-			r.Value = []byte{timerVersion}
-		}
-		dst = append(dst, r)
-		p.dirty, p.cut = false, batch
-		q.pending[k] = p
 	}
-	q.dirty = q.dirty[:0]
-	return dst
+	q.copied += n
+	return n
+}
+
+// copyTimer gives the cut that is being copied a timer that it has marked.
+func (q *timerQueue) copyTimer(key string, p pendingTimer) {
+	r := Record{Key: []byte(key), Delete: !p.set}
+	if p.set {
+		r.Value = []byte{timerVersion}
+	}
+	q.s.cutting.add(r)
+	p.written = q.s.cutting.batch
+	q.pending[key] = p
+	q.settling = append(q.settling, key)
 }
 
 // windowMax is how many timers are kept in memory, where there is a backend.
@@ -189,12 +200,19 @@ const windowMax = 1 << 16
 
 // settle forgets what the backend knows, and shortens the window if it is too long.
 func (q *timerQueue) settle(applied BatchID) {
-	for k, p := range q.pending {
-		known := p.cut <= applied || q.s.cfg.Volatile && (!p.set || timerTime(k) <= q.horizon)
-		if !p.dirty && known {
+	known := 0
+	for _, k := range q.settling {
+		p, there := q.pending[k]
+		switch {
+		case !there || p.written >= openMark: // forgotten, or to be copied again
+		case p.written <= applied || q.s.cfg.Volatile && (!p.set || timerTime(k) <= q.horizon):
 			delete(q.pending, k)
+		default:
+			q.settling[known] = k // not yet
+			known++
 		}
 	}
+	q.settling = q.settling[:known]
 	if len(q.window) <= q.windowMax || q.s.cfg.Backend.Empty() {
 		return
 	}

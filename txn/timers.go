@@ -180,11 +180,17 @@ func (t *Timers) selectTimer(stateKey string) (Timer, error) {
 	return Timer{At: time.UnixMilli(timerTime(stateKey)), Name: string(name)}, nil
 }
 
-func (t *Timers) cut(dst []Record, batch BatchID) []Record {
+func (t *Timers) mark() {
 	for _, q := range t.queues {
-		dst = q.cut(dst, batch)
+		q.mark()
 	}
-	return dst
+}
+
+func (t *Timers) copy(limit int) (copied int) {
+	for _, q := range t.queues {
+		copied += q.copy(limit - copied)
+	}
+	return copied
 }
 
 func (t *Timers) settle(applied BatchID) {

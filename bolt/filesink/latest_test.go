@@ -22,8 +22,8 @@ import (
 // nothing is the backend of a state that never held a key.
 type nothing struct{}
 
-func (nothing) Get([]byte) ([]byte, bool, error) { return nil, false, nil }
-func (nothing) Empty() bool                      { return true }
+func (nothing) Get([]byte) ([]byte, txn.BatchID, error) { return nil, 0, nil }
+func (nothing) Empty() bool                             { return true }
 
 func (nothing) Range(_, _ []byte, _ func(_, _ []byte) error) error { return nil }
 

@@ -38,6 +38,12 @@ func RunState(t *testing.T, open func(t *testing.T, store checkpoint.Store) chec
 		"Bases":                bases,
 		"OldGenerationLivesOn": oldGenerationLivesOn,
 		"Steps":                steps,
+		"MergesOntoNothing":    mergesOntoNothing,
+		"MergesOnceByRescale":  mergesOnceByRescale,
+		"MergesOnceByRetries":  mergesOnceByRetries,
+		"MergesInBases":        mergesInBases,
+		"GetIsExact":           getIsExact,
+		"BadMerges":            badMerges,
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &faultyStore{Store: memstore.New()}
@@ -82,6 +88,9 @@ var testStates = []txn.StateMeta{
 	{ID: 1, Name: "low", Kind: "value", Codec: "bytes"},
 	{ID: 700, Name: "high", Kind: "value", Codec: "bytes"},
 	{ID: 800, Name: "expiring", Kind: "value+ttl", Codec: "bytes"},
+	{ID: 900 + sum, Name: "sum", Kind: "aggregate", Codec: "sum"},
+	{ID: 900 + least, Name: "min", Kind: "aggregate", Codec: "min"},
+	{ID: 900 + most, Name: "max", Kind: "aggregate", Codec: "max"},
 }
 
 // cluster is the tasks of one keyed component beside a model of their state: a map
@@ -183,11 +192,7 @@ func (c *cluster) apply(t tb, records ...txn.Record) {
 	t.Helper()
 	c.batch++
 	for _, r := range records {
-		if r.Delete {
-			delete(c.model, string(r.Key))
-		} else {
-			c.model[string(r.Key)] = string(r.Value)
-		}
+		c.change(r)
 	}
 	for i, cut := range c.cuts(c.batch, records) {
 		files, err := c.tasks[i].Apply(context.Background(), cut)
@@ -263,9 +268,9 @@ func (c *cluster) checkGet(t tb, key, want string, there bool) {
 		if there && s.Empty() {
 			t.Fatalf("task %d says that it is empty", i)
 		}
-		got, ok, err := s.Get([]byte(key))
-		if err != nil || ok != there || string(got) != want {
-			t.Fatalf("get %x gives %q, %v, %v; want %q, %v", key, got, ok, err, want, there)
+		got, asOf, err := s.Get([]byte(key))
+		if err != nil || (got != nil) != there || string(got) != want || asOf != c.batch {
+			t.Fatalf("get %x gives %q as of %d, %v; want %q, %v as of %d", key, got, asOf, err, want, there, c.batch)
 		}
 	}
 }
@@ -299,12 +304,6 @@ func agreesWithModel(t *testing.T, outer *cluster) {
 		}
 		c.checkView(t, c.batch)
 	})
-}
-
-func drawRecord(t *rapid.T) txn.Record {
-	return record(rapid.IntRange(0, keyGroups-1).Draw(t, "group"), rapid.IntRange(0, 1).Draw(t, "state"),
-		rapid.SampledFrom([]string{"", "a", "b", "\x00", "\xff\xff"}).Draw(t, "key"),
-		rapid.SampledFrom([]string{"-", "", "1", "two", strings.Repeat("x", 300)}).Draw(t, "value"))
 }
 
 // every returns a change to value of the same key in every group.
@@ -401,9 +400,9 @@ func getDuringApply(t *testing.T, c *cluster) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for last := "0"; ; {
-			value, ok, err := s.Get(key)
-			if err != nil || !ok || string(value) < last {
-				t.Errorf("get gives %q after %q, %v, %v", value, last, ok, err)
+			value, asOf, err := s.Get(key)
+			if err != nil || string(value) < last || string(value) != fmt.Sprint(asOf-1) {
+				t.Errorf("get gives %q as of %d after %q, %v", value, asOf, last, err)
 				return
 			}
 			last = string(value)

@@ -38,7 +38,9 @@ func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (check
 		if err != nil {
 			return nil, fmt.Errorf("restore state of %s/%d: object %s: %w", c.Component, c.TaskIndex, f.Name, err)
 		}
-		table = merge(table, records)
+		if table, err = merge(table, records); err != nil {
+			return nil, fmt.Errorf("restore state of %s/%d: object %s: %w", c.Component, c.TaskIndex, f.Name, err)
+		}
 	}
 	s.publish(c.Restored, table)
 	return s, nil
@@ -49,8 +51,8 @@ func (o *Opener) OpenState(ctx context.Context, c checkpoint.StateConfig) (check
 type state struct {
 	config checkpoint.StateConfig
 	store  checkpoint.Store
-	table  atomic.Pointer[[]txn.Record] // sorted by key
-	used   atomic.Bool                  // it has held a key
+	newest atomic.Pointer[moment]
+	used   atomic.Bool // it has held a key
 
 	// Of the committer.
 	chain   []checkpoint.FileRef
@@ -62,29 +64,35 @@ type state struct {
 	views map[checkpoint.BatchID][]txn.Record
 }
 
+// moment is the table as of one batch.
+type moment struct {
+	batch checkpoint.BatchID
+	table []txn.Record // sorted by key
+}
+
 func (s *state) publish(n checkpoint.BatchID, table []txn.Record) {
 	if len(table) > 0 {
 		s.used.Store(true)
 	}
-	s.table.Store(&table)
+	s.newest.Store(&moment{n, table})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views[n] = table
 }
 
 // Get implements txn.Backend.
-func (s *state) Get(key []byte) ([]byte, bool, error) {
-	table := *s.table.Load()
-	i, ok := slices.BinarySearchFunc(table, key, func(r txn.Record, key []byte) int { return bytes.Compare(r.Key, key) })
+func (s *state) Get(key []byte) ([]byte, txn.BatchID, error) {
+	m := s.newest.Load()
+	i, ok := slices.BinarySearchFunc(m.table, key, func(r txn.Record, key []byte) int { return bytes.Compare(r.Key, key) })
 	if !ok {
-		return nil, false, nil
+		return nil, m.batch, nil
 	}
-	return bytes.Clone(table[i].Value), true, nil
+	return append([]byte{}, m.table[i].Value...), m.batch, nil
 }
 
 // Range implements txn.Backend.
 func (s *state) Range(from, to []byte, fn func(key, value []byte) error) error {
-	table := *s.table.Load()
+	table := s.newest.Load().table
 	compare := func(r txn.Record, key []byte) int { return bytes.Compare(r.Key, key) }
 	i, _ := slices.BinarySearchFunc(table, from, compare)
 	for _, r := range table[i:] {
@@ -103,44 +111,57 @@ func (s *state) Empty() bool { return !s.used.Load() }
 
 // Apply implements checkpoint.StateStore.
 func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, error) {
-	c := &s.config
-	step := func(name string) {
-		if c.Hook != nil {
-			c.Hook(name)
-		}
-	}
-	if cut.Batch == s.applied && cut.Batch > c.Restored {
+	if cut.Batch == s.applied && cut.Batch > s.config.Restored {
 		return slices.Clone(s.chain), nil
 	}
-	if cut.Batch <= s.applied {
-		return nil, fmt.Errorf("apply batch %d to the state of %s/%d: it has batch %d", cut.Batch, c.Component, c.TaskIndex, s.applied)
-	}
-	table := *s.table.Load()
-	if len(cut.Records) > 0 {
-		records := cloneSorted(cut.Records)
-		if s.pending == nil || s.pending.Batch != cut.Batch {
-			step("sst.before")
-			s.bytes = encodeRecords(records)
-			ref := s.newRef(cut.Batch, s.bytes, false)
-			s.pending = &ref
-			step("sst.after")
-		}
-		if err := s.put(ctx, *s.pending, s.bytes); err != nil {
-			return nil, err
-		}
-		step("ingest.before")
-		table = merge(table, records)
-		s.chain = append(slices.Clip(s.chain), *s.pending)
-	}
-	s.pending, s.bytes, s.applied = nil, nil, cut.Batch
-	s.publish(cut.Batch, table)
-	if len(cut.Records) > 0 {
-		step("ingest.after")
+	if err := s.apply(ctx, cut); err != nil {
+		return nil, fmt.Errorf("apply batch %d to the state of %s/%d: %w", cut.Batch, s.config.Component, s.config.TaskIndex, err)
 	}
 	if cut.Shrunk || checkpoint.BaseDue(s.chain) {
-		s.writeBase(ctx, table)
+		s.writeBase(ctx, s.newest.Load().table)
 	}
 	return slices.Clone(s.chain), nil
+}
+
+func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
+	step := func(name string) {
+		if s.config.Hook != nil {
+			s.config.Hook(name)
+		}
+	}
+	if cut.Batch <= s.applied {
+		return fmt.Errorf("it has batch %d", s.applied)
+	}
+	if err := checkpoint.CheckMerges(cut); err != nil {
+		return txn.Fatal(err)
+	}
+	table := s.newest.Load().table
+	if len(cut.Records) == 0 {
+		s.applied = cut.Batch
+		s.publish(cut.Batch, table)
+		return nil
+	}
+	records := cloneSorted(cut.Records)
+	table, err := merge(table, records)
+	if err != nil {
+		return txn.Fatal(err)
+	}
+	if s.pending == nil || s.pending.Batch != cut.Batch {
+		step("sst.before")
+		s.bytes = encodeRecords(records)
+		ref := s.newRef(cut.Batch, s.bytes, false)
+		s.pending = &ref
+		step("sst.after")
+	}
+	if err := s.put(ctx, *s.pending, s.bytes); err != nil {
+		return err
+	}
+	step("ingest.before")
+	s.chain = append(slices.Clip(s.chain), *s.pending)
+	s.pending, s.bytes, s.applied = nil, nil, cut.Batch
+	s.publish(cut.Batch, table)
+	step("ingest.after")
+	return nil
 }
 
 // writeBase replaces the chain by one base without what has expired. If that fails the chain stays as it is,
@@ -222,67 +243,86 @@ func (v view) Scan(name string, fn func(key, value []byte) error) error {
 func cloneSorted(records []txn.Record) []txn.Record {
 	sorted := make([]txn.Record, len(records))
 	for i, r := range records {
-		sorted[i] = txn.Record{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Delete: r.Delete}
+		sorted[i] = txn.Record{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Delete: r.Delete, Merge: r.Merge}
 	}
 	slices.SortFunc(sorted, func(a, b txn.Record) int { return bytes.Compare(a.Key, b.Key) })
 	return sorted
 }
 
 // merge returns the table that changes, sorted by key, make of table.
-func merge(table, changes []txn.Record) []txn.Record {
+func merge(table, changes []txn.Record) ([]txn.Record, error) {
 	out := make([]txn.Record, 0, len(table)+len(changes))
 	for _, c := range changes {
 		for len(table) > 0 && bytes.Compare(table[0].Key, c.Key) < 0 {
 			out, table = append(out, table[0]), table[1:]
 		}
 		if len(table) > 0 && bytes.Equal(table[0].Key, c.Key) {
+			if c.Merge {
+				var err error
+				if c.Value, err = txn.MergeValues(bytes.Clone(table[0].Value), c.Value); err != nil {
+					return nil, err
+				}
+			}
 			table = table[1:]
 		}
-		if !c.Delete {
+		if c.Merge = false; !c.Delete {
 			out = append(out, c)
 		}
 	}
-	return append(out, table...)
+	return append(out, table...), nil
 }
 
+// Kinds of records in an object.
+const (
+	rowDelete byte = iota
+	rowSet
+	rowMerge
+)
+
 // The object of a cut holds its records sorted by key: uvarint length and bytes of
-// the key, then 0 for a deletion, or uvarint length + 1 and bytes of the value.
+// the key, the kind, and but for a deletion uvarint length and bytes of the value.
 func encodeRecords(records []txn.Record) []byte {
 	var b []byte
 	for _, r := range records {
 		b = append(binary.AppendUvarint(b, uint64(len(r.Key))), r.Key...)
-		if r.Delete {
-			b = append(b, 0)
+		switch {
+		case r.Delete:
+			b = append(b, rowDelete)
 			continue
+		case r.Merge:
+			b = append(b, rowMerge)
+		default:
+			b = append(b, rowSet)
 		}
-		b = append(binary.AppendUvarint(b, uint64(len(r.Value))+1), r.Value...)
+		b = append(binary.AppendUvarint(b, uint64(len(r.Value))), r.Value...)
 	}
 	return b
 }
 
 // decodeRecords returns the records whose key group is in [from, to).
 func decodeRecords(b []byte, from, to int) ([]txn.Record, error) {
-	take := func(less uint64) ([]byte, bool) {
+	take := func() ([]byte, bool) {
 		n, size := binary.Uvarint(b)
-		if size <= 0 || n < less || n-less > uint64(len(b)-size) {
+		if size <= 0 || n > uint64(len(b)-size) {
 			return nil, false
 		}
-		v := b[size : size+int(n-less)]
-		b = b[size+int(n-less):]
+		v := b[size : size+int(n)]
+		b = b[size+int(n):]
 		return v, true
 	}
 	var records []txn.Record
 	for len(b) > 0 {
-		key, ok := take(0)
+		key, ok := take()
 		group, _, _, isKey := txn.SplitStateKey(key)
-		if !ok || !isKey || len(b) == 0 {
+		if !ok || !isKey || len(b) == 0 || b[0] > rowMerge {
 			return nil, errors.New("not the records of a cut")
 		}
-		r := txn.Record{Key: key, Delete: b[0] == 0}
-		if r.Delete {
-			b = b[1:]
-		} else if r.Value, ok = take(1); !ok {
-			return nil, errors.New("not the records of a cut")
+		r := txn.Record{Key: key, Delete: b[0] == rowDelete, Merge: b[0] == rowMerge}
+		b = b[1:]
+		if !r.Delete {
+			if r.Value, ok = take(); !ok {
+				return nil, errors.New("not the records of a cut")
+			}
 		}
 		if group >= from && group < to {
 			records = append(records, r)

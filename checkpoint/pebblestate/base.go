@@ -26,22 +26,22 @@ type baseResult struct {
 // much was deleted it frees the room in the local store too. Its goroutine ends with
 // the state's context; Close waits for it.
 func (s *state) startBase() {
-	n, snapshot, shrunk := s.applied, s.db.NewSnapshot(), s.shrunk
+	m, shrunk := s.hold(s.views[s.applied]), s.shrunk
 	s.shrunk = false
 	done := make(chan baseResult, 1)
 	s.base = done
 	s.bases.Go(func() {
 		s.hook("base.before")
-		w := baseWriter{state: s, batch: n}
-		err := w.write(s.ctx, snapshot)
-		s.closeSnapshot(snapshot)
+		w := baseWriter{state: s, batch: m.batch}
+		err := w.write(s.ctx, m.snapshot)
+		s.letGo(m)
 		if err == nil {
 			s.hook("base.after")
 		}
 		if shrunk {
 			s.compact()
 		}
-		done <- baseResult{n, w.files, err}
+		done <- baseResult{m.batch, w.files, err}
 	})
 }
 
@@ -111,16 +111,22 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 			return err
 		}
 	}
-	if err := it.Error(); err != nil || w.table == nil {
-		return err
+	if err := it.Error(); err != nil {
+		return w.unreadable(err)
+	}
+	if w.table == nil {
+		return nil
 	}
 	return w.finish(ctx, w.config.GroupTo)
 }
 
 func (w *baseWriter) add(it *pebble.Iterator, expired func(key, value []byte) bool) error {
 	value, err := it.ValueAndErr()
-	if err != nil || expired(it.Key(), value) {
-		return err
+	if err != nil {
+		return w.unreadable(err)
+	}
+	if expired(it.Key(), value) {
+		return nil
 	}
 	if w.table == nil {
 		w.path = w.filePath(fmt.Sprintf("base-%d", len(w.files)))
@@ -128,7 +134,13 @@ func (w *baseWriter) add(it *pebble.Iterator, expired func(key, value []byte) bo
 			return err
 		}
 	}
-	return w.table.add(it.Key(), value, false)
+	return w.table.add(pebble.InternalKeyKindSet, it.Key(), value)
+}
+
+// unreadable makes the state fail: no base could ever be written of it.
+func (w *baseWriter) unreadable(err error) error {
+	w.fail(err)
+	return err
 }
 
 // finish stores the open file, which counts for the key groups before to.

@@ -40,6 +40,7 @@ const (
 	l0CompactionThreshold = 8
 	// The store is written by ingestion alone, which must never stall.
 	l0StopWritesThreshold = 1000
+	manifestBytesMax      = 1 << 62 // see localFS
 )
 
 // Options says where and how an Opener works.
@@ -60,6 +61,7 @@ type Opener struct {
 	dir    string
 	store  checkpoint.Store
 	logger *slog.Logger
+	fs     vfs.FS // of the local stores
 	blocks *pebble.Cache
 	files  *pebble.FileCache
 	clean  func() error
@@ -79,7 +81,7 @@ func New(o Options) *Opener {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	opener := &Opener{
-		dir: o.Dir, store: o.Store, logger: o.Logger,
+		dir: o.Dir, store: o.Store, logger: o.Logger, fs: vfs.Default,
 		blocks: pebble.NewCache(o.CacheBytes),
 		files:  pebble.NewFileCache(runtime.GOMAXPROCS(0), openFilesMax),
 		live:   map[string]bool{},
@@ -163,41 +165,49 @@ func (o *Opener) newState(c checkpoint.StateConfig, dir string) (*state, error) 
 	if err := os.MkdirAll(filepath.Join(dir, filesFolder), 0o777); err != nil {
 		return nil, err
 	}
-	options := o.pebbleOptions()
-	db, err := pebble.Open(filepath.Join(dir, dbFolder), options)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
 	s := &state{
-		opener: o, config: c, dir: dir, store: o.store, db: db,
-		tables:  tables{options.MakeReaderOptions(), options.MakeWriterOptions(0, tableFormat)},
+		opener: o, config: c, dir: dir, store: o.store,
 		logger:  o.logger.With("component", c.Component, "task", c.TaskIndex),
 		hook:    c.Hook,
 		chain:   checkpoint.ClipChain(c.Files, c.GroupFrom, c.GroupTo),
 		applied: c.Restored,
-		views:   map[checkpoint.BatchID]*pebble.Snapshot{},
+		views:   map[checkpoint.BatchID]*moment{},
 
 		baseFileBytes: baseFileBytes,
+		restTime:      restTime,
 	}
 	if s.hook == nil {
 		s.hook = func(string) {}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	options := s.pebbleOptions()
+	s.tables = newTables(options)
+	var err error
+	if s.db, err = pebble.Open(filepath.Join(dir, dbFolder), options); err != nil {
+		s.cancel()
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	return s, nil
 }
 
-func (o *Opener) pebbleOptions() *pebble.Options {
+func (s *state) pebbleOptions() *pebble.Options {
 	options := &pebble.Options{
-		FS:                    unsynced{vfs.Default},
-		Cache:                 o.blocks,
-		FileCache:             o.files,
+		FS:                    &localFS{s.opener.fs, s.rest},
+		Cache:                 s.opener.blocks,
+		FileCache:             s.opener.files,
+		Merger:                merger,
 		DisableWAL:            true,
 		ErrorIfExists:         true,
 		FormatMajorVersion:    formatMajorVersion,
 		MemTableSize:          memTableBytes,
 		L0CompactionThreshold: l0CompactionThreshold,
 		L0StopWritesThreshold: l0StopWritesThreshold,
-		Logger:                pebbleLogger{o.logger},
+		MaxManifestFileSize:   manifestBytesMax,
+		Logger:                pebbleLogger{s.logger},
+		EventListener: &pebble.EventListener{
+			BackgroundError: s.backgroundFailed,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(i.Details) },
+		},
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
@@ -208,50 +218,3 @@ func (o *Opener) pebbleOptions() *pebble.Options {
 	options.EnsureDefaults()
 	return options
 }
-
-// pebbleLogger passes on what Pebble complains about.
-type pebbleLogger struct{ logger *slog.Logger }
-
-func (pebbleLogger) Infof(string, ...any) {}
-
-func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.logger.Error("pebble: " + fmt.Sprintf(format, args...))
-}
-
-// Fatalf must not return: Pebble does not know its own state any more.
-func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.Errorf(format, args...)
-	panic("pebble: " + fmt.Sprintf(format, args...))
-}
-
-// unsynced is a file system whose files are not made durable.
-type unsynced struct{ vfs.FS }
-
-func (u unsynced) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return withoutSync(u.FS.Create(name, c))
-}
-
-func (u unsynced) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return withoutSync(u.FS.OpenReadWrite(name, c, opts...))
-}
-
-func (u unsynced) OpenDir(name string) (vfs.File, error) { return withoutSync(u.FS.OpenDir(name)) }
-
-func (u unsynced) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return withoutSync(u.FS.ReuseForWrite(oldname, newname, c))
-}
-
-func (u unsynced) Unwrap() vfs.FS { return u.FS }
-
-type unsyncedFile struct{ vfs.File }
-
-func withoutSync(f vfs.File, err error) (vfs.File, error) {
-	if err != nil {
-		return nil, err
-	}
-	return unsyncedFile{f}, nil
-}
-
-func (unsyncedFile) Sync() error                { return nil }
-func (unsyncedFile) SyncData() error            { return nil }
-func (unsyncedFile) SyncTo(int64) (bool, error) { return false, nil }

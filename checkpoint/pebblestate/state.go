@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -38,16 +39,21 @@ type state struct {
 	hook   func(step string)
 	used   atomic.Bool // something was ever ingested
 
-	mu     sync.RWMutex // held for reading by Get and Range, so that Close waits for them
 	db     *pebble.DB
+	mu     sync.Mutex // of what follows, for moments only: the task waits for it
+	last   *moment    // the newest batch that was applied
 	closed bool
+	// What is wrong with the local store, and until when compactions rest.
+	failure   error
+	restUntil time.Time
+	reads     sync.WaitGroup // Get and Range, so that Close waits for them
 
 	// Of the committer.
 	chain   []checkpoint.FileRef
 	applied checkpoint.BatchID
 	pending *delta
 	shrunk  bool // much was deleted since the last base was begun
-	views   map[checkpoint.BatchID]*pebble.Snapshot
+	views   map[checkpoint.BatchID]*moment
 
 	// The writer of the next base, if base is not nil.
 	ctx    context.Context
@@ -56,6 +62,7 @@ type state struct {
 	base   chan baseResult
 
 	baseFileBytes uint64
+	restTime      time.Duration
 }
 
 // delta is the file of a cut that is being applied, and how far that has come.
@@ -66,34 +73,35 @@ type delta struct {
 }
 
 // Get implements txn.Backend.
-func (s *state) Get(key []byte) ([]byte, bool, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return nil, false, s.errorf("get", errors.New("it is closed"))
+func (s *state) Get(key []byte) (value []byte, asOf txn.BatchID, err error) {
+	m, err := s.newest()
+	if err != nil {
+		return nil, 0, s.errorf("get", err)
 	}
-	value, closer, err := s.db.Get(key)
+	defer s.read(m)
+	found, closer, err := m.snapshot.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
+		return nil, m.batch, nil
 	}
 	if err != nil {
-		return nil, false, s.errorf("get", err)
+		return nil, 0, s.errorf("get", err)
 	}
-	return bytes.Clone(value), true, closer.Close()
+	value = append(make([]byte, 0, len(found)), found...) // not nil, also if it is empty
+	return value, m.batch, closer.Close()
 }
 
 // Range implements txn.Backend.
-func (s *state) Range(from, to []byte, fn func(key, value []byte) error) (err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return s.errorf("range over", errors.New("it is closed"))
-	}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+func (s *state) Range(from, to []byte, fn func(key, value []byte) error) error {
+	m, err := s.newest()
 	if err != nil {
 		return s.errorf("range over", err)
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer s.read(m)
+	it, err := m.snapshot.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return s.errorf("range over", err)
+	}
+	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -102,6 +110,9 @@ func (s *state) Range(from, to []byte, fn func(key, value []byte) error) (err er
 		if err := fn(it.Key(), value); err != nil {
 			return err
 		}
+	}
+	if err := it.Error(); err != nil {
+		return s.errorf("range over", err)
 	}
 	return nil
 }
@@ -121,8 +132,6 @@ func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, 
 	if err := s.apply(ctx, cut); err != nil {
 		return nil, s.errorf(fmt.Sprintf("apply batch %d to", cut.Batch), err)
 	}
-	s.applied = cut.Batch
-	s.views[cut.Batch] = s.db.NewSnapshot()
 	s.shrunk = s.shrunk || cut.Shrunk
 	s.adoptBase()
 	if s.base == nil && (s.shrunk || checkpoint.BaseDue(s.chain)) {
@@ -135,7 +144,11 @@ func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
 	if cut.Batch <= s.applied {
 		return fmt.Errorf("it has batch %d already", s.applied)
 	}
+	if err := cmp.Or(s.failed(), checkpoint.CheckMerges(cut)); err != nil {
+		return txn.Fatal(err)
+	}
 	if len(cut.Records) == 0 {
+		s.advance(cut.Batch)
 		return nil
 	}
 	if s.pending == nil || s.pending.ref.Batch != cut.Batch {
@@ -165,10 +178,19 @@ func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
 		}
 		return fmt.Errorf("ingest %s: %w", d.ref.Name, err)
 	}
-	s.hook("ingest.after")
+	// The rows are there: from here on nothing fails, or they would be merged twice
+	// when the cut is applied again.
 	s.chain = append(s.chain, d.ref)
 	s.pending = nil
+	s.advance(cut.Batch)
+	s.hook("ingest.after")
 	return nil
+}
+
+// advance makes n the newest batch that was applied.
+func (s *state) advance(n checkpoint.BatchID) {
+	s.applied = n
+	s.publish()
 }
 
 // writeDelta writes a cut to a local SST.
@@ -184,15 +206,13 @@ func (s *state) writeDelta(cut *txn.Cut) (*delta, error) {
 			return nil, fmt.Errorf("the cut has key group %d, the task owns [%d,%d)", group, s.config.GroupFrom, s.config.GroupTo)
 		}
 	}
-	// Never the name of an earlier file: Pebble links what it ingests, so that to
-	// truncate one that it failed to remove would destroy a live table.
 	path := s.filePath(fmt.Sprintf("delta-%d", cut.Batch))
 	w, err := s.tables.create(path)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range records {
-		if err := w.add(r.Key, r.Value, r.Delete); err != nil {
+		if err := w.add(kindOf(r), r.Key, r.Value); err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
 	}
@@ -223,34 +243,29 @@ func (s *state) put(ctx context.Context, f checkpoint.FileRef, path string) erro
 	return errors.Join(s.store.Put(ctx, f.Name, body, f.Size, f.CRC32C), body.Close())
 }
 
-// ingest makes the rows of a local file the newest of the store, and takes the file.
-func (s *state) ingest(ctx context.Context, path string) error {
+// ingest makes the rows of local files, of which no two have a key in common, the newest
+// of the store, and takes the files. If it fails then none of the rows are there.
+func (s *state) ingest(ctx context.Context, paths ...string) error {
 	s.used.Store(true)
-	return s.db.Ingest(ctx, []string{path})
+	return s.db.Ingest(ctx, paths)
 }
 
 // View implements checkpoint.StateStore.
 func (s *state) View(n checkpoint.BatchID) (txn.View, error) {
-	snapshot, ok := s.views[n]
+	m, ok := s.views[n]
 	if !ok {
 		return nil, s.errorf("view", fmt.Errorf("batch %d is not there, or has been released", n))
 	}
-	return view{&s.config, snapshot}, nil
+	return view{&s.config, m.snapshot}, nil
 }
 
 // Release implements checkpoint.StateStore.
 func (s *state) Release(n checkpoint.BatchID) {
-	for batch, snapshot := range s.views {
+	for batch, m := range s.views {
 		if batch < n {
-			s.closeSnapshot(snapshot)
 			delete(s.views, batch)
+			s.letGo(m)
 		}
-	}
-}
-
-func (s *state) closeSnapshot(snapshot *pebble.Snapshot) {
-	if err := snapshot.Close(); err != nil {
-		s.logger.Error("close a snapshot of the state", "error", err)
 	}
 }
 
@@ -259,15 +274,20 @@ func (s *state) Close() error {
 	s.cancel()
 	s.bases.Wait()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	s.reads.Wait()
+	if closed {
 		return nil
 	}
-	s.closed = true
-	for _, snapshot := range s.views {
-		s.closeSnapshot(snapshot)
+	for _, m := range s.views {
+		s.letGo(m)
 	}
 	clear(s.views)
+	if s.last != nil {
+		s.letGo(s.last)
+	}
 	err := errors.Join(s.db.Close(), os.RemoveAll(s.dir))
 	s.opener.release(s.dir)
 	if err != nil {
@@ -282,17 +302,20 @@ type view struct {
 	snapshot *pebble.Snapshot
 }
 
-// Scan implements txn.View.
-func (v view) Scan(name string, fn func(key, value []byte) error) (err error) {
+// Scan implements txn.View. That rows cannot be read is not cured by trying again.
+func (v view) Scan(name string, fn func(key, value []byte) error) error {
 	id, err := v.config.StateID(name)
 	if err != nil {
 		return err
 	}
+	unreadable := func(err error) error {
+		return txn.Fatal(fmt.Errorf("scan state %q of %s/%d: %w", name, v.config.Component, v.config.TaskIndex, err))
+	}
 	it, err := v.snapshot.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("scan state %q of %s/%d: %w", name, v.config.Component, v.config.TaskIndex, err)
+		return unreadable(err)
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer it.Close()
 	// From each key group only the rows of the state: what lies between is skipped.
 	var prefix []byte
 	seek := func(group int) bool {
@@ -303,7 +326,7 @@ func (v view) Scan(name string, fn func(key, value []byte) error) (err error) {
 		group, state, key, isKey := txn.SplitStateKey(it.Key())
 		switch order := cmp.Compare(state, id); {
 		case !isKey:
-			return fmt.Errorf("scan state %q of %s/%d: %x is no state key", name, v.config.Component, v.config.TaskIndex, it.Key())
+			return unreadable(fmt.Errorf("%x is no state key", it.Key()))
 		case order < 0:
 			ok = seek(group)
 		case order > 0 && group+1 >= v.config.GroupTo:
@@ -313,13 +336,16 @@ func (v view) Scan(name string, fn func(key, value []byte) error) (err error) {
 		default:
 			value, err := it.ValueAndErr()
 			if err != nil {
-				return err
+				return unreadable(err)
 			}
 			if err := fn(key, value); err != nil {
 				return err
 			}
 			ok = it.Next()
 		}
+	}
+	if err := it.Error(); err != nil {
+		return unreadable(err)
 	}
 	return nil
 }

@@ -6,19 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/isobar-io/isobar/txn"
 )
 
-// tables reads and writes SST files of state keys: points only, set or deleted, in
-// key order, each key once, all with sequence number 0.
+// tables reads and writes SST files of state keys: points only, set, deleted or
+// merged, in key order, each key once, all with sequence number 0.
 type tables struct {
 	read  sstable.ReaderOptions
 	write sstable.WriterOptions
+}
+
+func newTables(o *pebble.Options) tables {
+	t := tables{o.MakeReaderOptions(), o.MakeWriterOptions(0, tableFormat)}
+	t.read.Mergers = sstable.Mergers{mergerNameOlder: pebble.DefaultMerger}
+	return t
 }
 
 // tableWriter writes one SST to a local file.
@@ -29,7 +37,7 @@ type tableWriter struct {
 }
 
 func (t tables) create(path string) (*tableWriter, error) {
-	f, err := os.Create(path)
+	f, err := createNew(path)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +45,37 @@ func (t tables) create(path string) (*tableWriter, error) {
 	return &tableWriter{Writer: sstable.NewWriter(file, t.write), file: file}, nil
 }
 
-func (w *tableWriter) add(key, value []byte, deleted bool) error {
-	w.rows++
-	if deleted {
-		return w.Delete(key)
+// createNew creates a file, in place of one that has the name. It never truncates: what
+// has the name may be a file of the checkpoint store, or a table that Pebble has ingested
+// and failed to remove.
+func createNew(path string) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	return w.Set(key, value)
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+func (w *tableWriter) add(kind pebble.InternalKeyKind, key, value []byte) error {
+	w.rows++
+	switch kind {
+	case pebble.InternalKeyKindSet:
+		return w.Set(key, value)
+	case pebble.InternalKeyKindDelete:
+		return w.Delete(key)
+	case pebble.InternalKeyKindMerge:
+		return w.Merge(key, value)
+	}
+	return fmt.Errorf("a row is of kind %s, must be SET, DEL or MERGE", kind)
+}
+
+func kindOf(r txn.Record) pebble.InternalKeyKind {
+	switch {
+	case r.Delete:
+		return pebble.InternalKeyKindDelete
+	case r.Merge:
+		return pebble.InternalKeyKindMerge
+	}
+	return pebble.InternalKeyKindSet
 }
 
 // tableFile is a local file that knows the size and CRC-32C of what was written. It
@@ -70,7 +103,7 @@ func (t *tableFile) Abort() { _ = t.f.Close() }
 
 // clip returns a local file that holds the rows of the one at path whose key group
 // is in [from, to): the same file if it holds no others, a new one that replaces it
-// if it does, and no file, with an empty path, if no row is left.
+// if it does or is of an older kind, and no file, with an empty path, if no row is left.
 func (t tables) clip(ctx context.Context, path string, from, to int) (clipped string, err error) {
 	f, err := vfs.Default.Open(path)
 	if err != nil {
@@ -84,7 +117,7 @@ func (t tables) clip(ctx context.Context, path string, from, to int) (clipped st
 	if err != nil {
 		return "", errors.Join(err, readable.Close())
 	}
-	whole, err := onlyGroups(reader, from, to)
+	whole, err := asItIs(ctx, reader, from, to)
 	if err == nil && !whole {
 		clipped = path + ".clipped"
 		var rows int
@@ -99,6 +132,15 @@ func (t tables) clip(ctx context.Context, path string, from, to int) (clipped st
 		return path, nil
 	}
 	return clipped, os.Remove(path)
+}
+
+// asItIs reports whether a table can be ingested without being rewritten.
+func asItIs(ctx context.Context, r *sstable.Reader, from, to int) (bool, error) {
+	properties, err := r.ReadPropertiesBlock(ctx, nil)
+	if err != nil || properties.MergerName != mergerName {
+		return false, err
+	}
+	return onlyGroups(r, from, to)
 }
 
 // onlyGroups reports whether all rows of a table are of key groups in [from, to).
@@ -146,17 +188,8 @@ func (t tables) copyGroups(ctx context.Context, r *sstable.Reader, path string, 
 			break
 		}
 		var value []byte
-		deleted := false
-		switch kind := kv.K.Kind(); kind {
-		case sstable.InternalKeyKindSet:
-			value, _, err = kv.Value(nil)
-		case sstable.InternalKeyKindDelete:
-			deleted = true
-		default:
-			err = fmt.Errorf("a row is of kind %s, must be SET or DEL", kind)
-		}
-		if err == nil {
-			err = w.add(kv.K.UserKey, value, deleted)
+		if value, _, err = kv.Value(nil); err == nil {
+			err = w.add(kv.K.Kind(), kv.K.UserKey, value)
 		}
 		if err != nil {
 			break

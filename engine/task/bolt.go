@@ -30,6 +30,7 @@ type bolt struct {
 	closed  tuple.BatchID // the last batch that was finished
 	changed bool          // something other than input has changed the state since
 	ended   bool          // the last batch is finished
+	copies  *keyed        // if it has keyed state, whose marked batch may have to be copied
 	clock   *timers       // what happens by the clock, if anything does
 	ticks   *ticker       // if the bolt gets tick tuples
 	time    inTime
@@ -58,6 +59,12 @@ func (b *bolt) loop() error {
 		}
 		if err := b.tick(); err != nil {
 			return err
+		}
+		if b.copies != nil && b.copies.state.Copying() {
+			if err := b.copies.copySome(); err != nil {
+				return err
+			}
+			progress = true
 		}
 		if b.clock != nil {
 			fired, err := b.clock.fire()
@@ -242,7 +249,7 @@ func (b *bolt) complete(n tuple.BatchID, kind tuple.MarkKind) error {
 		h.BatchFinished(b.ctx, n)
 	}
 	b.count()
-	if b.com != nil {
+	if b.com != nil && b.copies == nil {
 		b.com.batchFinished(n, state)
 	}
 	return nil
@@ -265,60 +272,6 @@ func (b *bolt) inputEnded(kind tuple.MarkKind) error {
 		return fmt.Errorf("end of input: %w", err)
 	}
 	return nil
-}
-
-// keyed runs a txn.KeyedBolt.
-type keyed struct {
-	*bolt
-	state     *txn.State
-	commit    *keyedCommit
-	carried   bool // the hash in the tuple is that of the key
-	positions map[*tuple.Stream][]int
-	batch     txn.KeyedBatch
-	whole     txn.KeyedBatchExecutor // if the bolt takes whole frames
-	careful   bool                   // tuples are looked at one by one
-}
-
-func (k *keyed) execute(f *tuple.Frame) error {
-	pos, ok := k.positions[f.Stream]
-	if !ok {
-		pos = k.env.Plan.KeyPositions(k.comp, f.Stream)
-		k.positions[f.Stream] = pos
-	}
-	k.batch.Reset(k.state, f, pos, k.carried && f.Keyed())
-	if k.careful {
-		return k.executeCarefully(f, k.batch.Select)
-	}
-	if k.whole != nil {
-		return k.whole.ExecuteKeyed(&k.batch, k.out)
-	}
-	k.current = &k.view
-	k.view.At(f, 0)
-	for r := range f.Len() {
-		k.view.Next(f, r)
-		if err := k.batch.Select(r); err != nil {
-			return err
-		}
-		if err := k.user.Execute(&k.view, k.out); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finish lets the bolt emit what has changed and cuts the batch's changes.
-func (k *keyed) finish(n tuple.BatchID) (any, error) {
-	if cf, ok := k.inst.(txn.ChangeFinisher); ok {
-		if err := cf.FinishBatch(n, k.state.Changed(), k.out); err != nil {
-			return nil, err
-		}
-	}
-	cut, err := k.state.Cut(n)
-	if err != nil {
-		return nil, err
-	}
-	k.state.Evict(tuple.BatchID(k.commit.applied.Load()))
-	return cut, nil
 }
 
 var errBarrierAfterEnd = errors.New("a barrier came after the last one")

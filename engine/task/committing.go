@@ -85,7 +85,7 @@ type keyedCommit struct {
 func (c *keyedCommit) metas() []txn.StateMeta { return c.states }
 
 func (c *keyedCommit) commit(ctx context.Context, _ tuple.BatchID, state any) ([]byte, error) {
-	cut := state.(*txn.Cut)
+	cut := state.(*txn.Marked).Cut()
 	files, err := c.store.Apply(ctx, cut)
 	if err != nil {
 		c.task.env.Post(checkpoint.StoreFailed{Generation: c.task.gen.Number, Task: checkpoint.TaskID(c.task.ID), Err: err})

@@ -209,14 +209,17 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	k.whole, _ = t.inst.(txn.KeyedBatchExecutor)
 	k.careful = t.mustBeCareful()
 	k.openTicks(state)
-	b.execute, b.finish, b.live = k.execute, k.finish, state.Live
+	b.execute, b.finish, b.live = k.execute, k.finishAtOnce, state.Live
+	if t.env.Barriers {
+		b.finish, b.copies = k.finish, k
+	}
 	return b, c, k.openTimers()
 }
 
 // noBackend lies under the state of topologies without checkpoints.
 type noBackend struct{}
 
-func (noBackend) Get([]byte) ([]byte, bool, error) { return nil, false, nil }
-func (noBackend) Empty() bool                      { return true }
+func (noBackend) Get([]byte) ([]byte, txn.BatchID, error) { return nil, 0, nil }
+func (noBackend) Empty() bool                             { return true }
 
 func (noBackend) Range(_, _ []byte, _ func(_, _ []byte) error) error { return nil }
