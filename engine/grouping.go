@@ -11,6 +11,9 @@ type Grouping struct {
 	kind   txn.Grouping
 	fields []string
 	custom func() txn.CustomGrouping
+
+	combine      txn.Combine
+	combineField string
 }
 
 // Shuffle spreads tuples evenly over the tasks.
@@ -25,6 +28,16 @@ func None() Grouping { return Grouping{kind: txn.None} }
 
 // Fields sends tuples with the same values in the fields to the same task.
 func Fields(fields ...string) Grouping { return Grouping{kind: txn.ByFields, fields: fields} }
+
+// Combine lets each sender combine tuples of the same key that wait to be sent, so that
+// fewer have to be: instead of (a, 2) and (a, 3) it sends (a, 5) if the field is summed.
+// It is for groupings by fields, of streams that have no other fields than those and the
+// one to combine, which holds an int64. A bolt must not depend on how many tuples there
+// are, only on what they come to. Which tuples meet depends on the moment.
+func (g Grouping) Combine(field string, how txn.Combine) Grouping {
+	g.combine, g.combineField = how, field
+	return g
+}
 
 // PartialKey sends tuples with the same values in the fields to one of two tasks,
 // whichever the sender has sent less to: skewed keys spread, and what the two have
@@ -54,6 +67,7 @@ type BoltDeclarer struct{ c *component }
 func (d *BoltDeclarer) Grouping(component, stream string, g Grouping) *BoltDeclarer {
 	d.c.Inputs = append(d.c.Inputs, plan.Input{
 		Component: component, Stream: stream, Grouping: g.kind, Fields: g.fields, Custom: g.custom,
+		Combine: g.combine, CombineField: g.combineField,
 	})
 	return d
 }

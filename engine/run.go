@@ -193,6 +193,7 @@ func masterConfig(t *Topology, p *plan.Plan, conf config.Values, o *options, s S
 			ExactlyOnce: conf.Bool("transaction.exactly.once.mode"),
 			BatchDelay:  conf.Duration("transaction.schedule.batch.delay.ms"),
 			FrameMax:    conf.Int("topology.frame.tuples"),
+			Frames:      conf.Int("topology.channel.frames"),
 			Poison:      conf.Bool("topology.debug.poison.frames"),
 			State:       s.State,
 			Config:      func(id string) config.Values { return config.Merge(conf, t.own[id]) },

@@ -48,3 +48,52 @@ func BenchmarkAddAll(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEmit emits words to two counters, as they are and combined.
+func BenchmarkEmit(b *testing.B) {
+	for _, distinct := range []int{50, 12_000} {
+		z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(distinct-1))
+		words := make([]tuple.Value, 1<<15)
+		for i := range words {
+			words[i] = tuple.String(fmt.Sprintf("w%d", z.Uint64()*7919))
+		}
+		emit := func(b *testing.B, combine *Combining, emit func(c *Collector, w tuple.Value), fields ...string) {
+			s := stream(tuple.DefaultStream, fields...)
+			e := Edge{Stream: s, Grouping: ByFields, Fields: []int{0}, Groups: 256, Combine: combine}
+			rows := 0
+			for range 2 {
+				var free []*tuple.Frame
+				for range 16 {
+					free = append(free, &tuple.Frame{})
+				}
+				e.Outlets = append(e.Outlets, NewOutlet(&tuple.Frame{}, 1024, func(f *tuple.Frame) (*tuple.Frame, int) {
+					rows += f.Len()
+					f.Reset()
+					next := free[0]
+					copy(free, free[1:])
+					free[len(free)-1] = f
+					return next, 1024
+				}))
+			}
+			c := NewCollector([]*tuple.Stream{s}, []Edge{e}, e.Outlets)
+			n := 0
+			for b.Loop() {
+				for range 1024 {
+					emit(c, words[n%len(words)])
+					n++
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/tuple")
+			b.ReportMetric(float64(rows)/float64(n), "sent/tuple")
+		}
+		b.Run(fmt.Sprintf("plain/%d", distinct), func(b *testing.B) {
+			emit(b, nil, func(c *Collector, w tuple.Value) { c.Emit1(w) }, "word")
+		})
+		b.Run(fmt.Sprintf("two/%d", distinct), func(b *testing.B) {
+			emit(b, nil, func(c *Collector, w tuple.Value) { c.Emit2(w, tuple.Int64(1)) }, "word", "n")
+		})
+		b.Run(fmt.Sprintf("combined/%d", distinct), func(b *testing.B) {
+			emit(b, &Combining{1, CombineSum}, func(c *Collector, w tuple.Value) { c.Emit2(w, tuple.Int64(1)) }, "word", "n")
+		})
+	}
+}

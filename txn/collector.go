@@ -19,6 +19,8 @@ type Outlet struct {
 	edge  *Edge // whose tuples the open frame holds
 	limit int
 	sent  uint64 // tuples since the last mark
+
+	combiner *combiner // once a tuple was to be combined
 }
 
 // NewOutlet returns an Outlet that begins with an empty frame.
@@ -142,7 +144,33 @@ func (c *Collector) Emit1(v tuple.Value) {
 }
 
 // Emit2 emits a tuple of two values on the default stream.
-func (c *Collector) Emit2(v, w tuple.Value) { c.emit(c.main, v, w) }
+func (c *Collector) Emit2(v, w tuple.Value) {
+	s := c.main
+	if s == nil || s.width != 2 || s.slow {
+		c.emit(s, v, w)
+		return
+	}
+	s.count++
+	for i := range s.edges {
+		e := &s.edges[i]
+		if !e.single {
+			c.append(e, v, w)
+			continue
+		}
+		if text, ok := v.Text(); ok && e.sums && w.Kind() == tuple.KindInt64 {
+			h := tuple.HashBytes(text, 0)
+			o := e.route[tuple.KeyGroup(h, e.Groups)]
+			if !o.sum(e, text, w.Int64(), h) {
+				vals := [2]tuple.Value{v, w}
+				o.append(e, vals[:], h)
+			}
+			continue
+		}
+		vals := [2]tuple.Value{v, w}
+		h := e.hash(vals[:])
+		e.route[tuple.KeyGroup(h, e.Groups)].append(e, vals[:], h)
+	}
+}
 
 // Emit emits a tuple on the default stream.
 func (c *Collector) Emit(vals ...tuple.Value) { c.emit(c.main, vals...) }
@@ -249,6 +277,9 @@ func (o *Outlet) append1(e *Edge, v tuple.Value, h uint64) {
 }
 
 func (o *Outlet) append(e *Edge, vals []tuple.Value, h uint64) {
+	if e.Combine != nil && o.combine(e, vals, h) {
+		return
+	}
 	f := o.frame
 	if o.edge != e || f.Full() {
 		f = o.open(e)

@@ -26,6 +26,24 @@ const (
 // Keyed reports whether a grouping needs fields.
 func (g Grouping) Keyed() bool { return g == ByFields || g == PartialKey }
 
+// Combine is how a sender combines tuples of the same key before they are sent; see
+// [Combining].
+type Combine uint8
+
+// The ways to combine integers.
+const (
+	CombineSum Combine = iota + 1
+	CombineMin
+	CombineMax
+)
+
+// Combining says that tuples for the same task which differ in one field only may become
+// one, whose field is combined of theirs.
+type Combining struct {
+	Field int // position in the stream; an int64 in every tuple
+	How   Combine
+}
+
 // GroupingContext is what a CustomGrouping is told of its edge.
 type GroupingContext struct {
 	Stream  *tuple.Stream
@@ -53,12 +71,15 @@ type Edge struct {
 	Targets  []int // task ids, as Outlets
 	Next     int   // the task that shuffle grouping begins with
 	Custom   CustomGrouping
+	Combine  *Combining // nil if every tuple is sent; all other fields are grouped by
 
 	route  []*Outlet // by key group
 	sent   []uint64  // for PartialKey: tuples to each task
 	random uint64
 	chosen []int
 	row    []tuple.Value
+	single bool // it is by one field
+	sums   bool // and the other one of two is summed
 }
 
 func (e *Edge) prepare() {
@@ -68,6 +89,8 @@ func (e *Edge) prepare() {
 		for g := range e.route {
 			e.route[g] = e.Outlets[tuple.TaskOfGroup(g, e.Groups, len(e.Outlets))]
 		}
+		e.single = len(e.Fields) == 1
+		e.sums = e.single && e.Combine != nil && *e.Combine == Combining{1, CombineSum}
 	case PartialKey:
 		e.sent = make([]uint64, len(e.Outlets))
 	case None:

@@ -132,6 +132,10 @@ var table = []Key{
 		Meaning: "The most tuples that travel in one frame.",
 	},
 	{
+		Name: "topology.channel.frames", Type: Int, Default: 16, Min: 2, Max: 1 << 12, Scope: ScopeTopology,
+		Meaning: "The frames that may wait in the channel between two tasks, rounded up to a power of two. When they do, the sender waits.",
+	},
+	{
 		Name: "topology.restart.max", Type: Int, Default: 10, Min: 0, Max: noMax, Scope: ScopeRegion,
 		Meaning: "Restarts of a region, without a commit between them, after which it has failed. 0: no limit.",
 	},

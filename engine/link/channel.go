@@ -4,14 +4,11 @@
 package link
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/isobar-io/isobar/tuple"
 )
-
-// RingFrames is how many frames a channel holds. One more is open at the sender and
-// one in the hands of the receiver.
-const RingFrames = 16
 
 // firstLimit is how many tuples a frame holds before the receiver's speed is known.
 const firstLimit = 16
@@ -22,15 +19,17 @@ type ring struct {
 	_     [60]byte      // keep the two ends on different cache lines
 	tail  atomic.Uint32 // next to write; written by the producer
 	_     [60]byte
-	slots [RingFrames]*tuple.Frame
+	slots []*tuple.Frame // a power of two of them
 }
+
+func (r *ring) slot(i uint32) **tuple.Frame { return &r.slots[i&uint32(len(r.slots)-1)] }
 
 func (r *ring) push(f *tuple.Frame) bool {
 	tail := r.tail.Load()
-	if tail-r.head.Load() == RingFrames {
+	if tail-r.head.Load() == uint32(len(r.slots)) {
 		return false
 	}
-	r.slots[tail%RingFrames] = f
+	*r.slot(tail) = f
 	r.tail.Store(tail + 1)
 	return true
 }
@@ -40,7 +39,7 @@ func (r *ring) pop() *tuple.Frame {
 	if head == r.tail.Load() {
 		return nil
 	}
-	f := r.slots[head%RingFrames]
+	f := *r.slot(head)
 	r.head.Store(head + 1)
 	return f
 }
@@ -72,6 +71,9 @@ type Config struct {
 	Generation tuple.Generation
 	SourceTask int
 	Receiver   *Bell
+	// Frames is how many frames the channel holds, rounded up to a power of two. One
+	// more is open at the sender and one in the hands of the receiver.
+	Frames int
 	Done       <-chan struct{} // closed when the generation ends
 	Poison     bool            // overwrite frames before they are used again
 	// Waiting, if set, is called by the sender when it begins to wait for room, and
@@ -90,6 +92,8 @@ func NewChannel(c Config) *Channel {
 		wait:       c.Waiting,
 		bell:       c.Receiver,
 	}
+	frames := 1 << bits.Len(uint(max(c.Frames, 2)-1))
+	ch.data.slots, ch.free.slots = make([]*tuple.Frame, frames), make([]*tuple.Frame, frames)
 	if ch.wait == nil {
 		ch.wait = func(bool) {}
 	}
@@ -186,6 +190,9 @@ func (c *Channel) SetFrameLimit(n int) {
 
 // Source returns the topology-wide id of the sending task.
 func (c *Channel) Source() int { return int(c.sourceTask) }
+
+// Cap returns how many frames the channel holds.
+func (c *Channel) Cap() int { return len(c.data.slots) }
 
 // Len returns how many frames wait.
 func (c *Channel) Len() int { return c.data.len() }

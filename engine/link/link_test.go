@@ -10,6 +10,8 @@ import (
 	"github.com/isobar-io/isobar/tuple"
 )
 
+const ringFrames = 16
+
 var words = &tuple.Stream{Component: "split", ID: tuple.DefaultStream, Fields: tuple.Fields{"word"}}
 
 // begin makes an empty frame ready for 64 words.
@@ -58,7 +60,7 @@ func TestMillionFramesArriveInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan struct{})
 		bell := NewBell()
-		c := NewChannel(Config{Generation: 7, SourceTask: 3, Receiver: bell, Done: done})
+		c := NewChannel(Config{Frames: ringFrames, Generation: 7, SourceTask: 3, Receiver: bell, Done: done})
 		var sender sync.WaitGroup
 		sender.Go(func() {
 			p := pauser(1)
@@ -93,7 +95,7 @@ func TestOneBellForManyChannels(t *testing.T) {
 		var chans []*Channel
 		var running sync.WaitGroup
 		for s := range senders {
-			c := NewChannel(Config{SourceTask: s, Receiver: bell, Done: done})
+			c := NewChannel(Config{Frames: ringFrames, SourceTask: s, Receiver: bell, Done: done})
 			chans = append(chans, c)
 			running.Go(func() {
 				p := pauser(s)
@@ -135,22 +137,22 @@ func TestOneBellForManyChannels(t *testing.T) {
 func TestFullChannelHoldsItsSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done, bell := make(chan struct{}), NewBell()
-		c := NewChannel(Config{Receiver: bell, Done: done})
+		c := NewChannel(Config{Frames: ringFrames, Receiver: bell, Done: done})
 		sent := 0
 		go func() {
-			for f := c.NewFrame(); sent < 3*RingFrames; sent++ {
+			for f := c.NewFrame(); sent < 3*ringFrames; sent++ {
 				f, _ = c.Send(f)
 			}
 		}()
-		for got := range 2 * RingFrames {
+		for got := range 2 * ringFrames {
 			synctest.Wait() // until the sender waits for room
-			if sent != RingFrames+got || c.Len() != RingFrames {
+			if sent != ringFrames+got || c.Len() != ringFrames {
 				t.Fatalf("%d frames received: %d sent, %d queued", got, sent, c.Len())
 			}
 			c.Return(c.Receive())
 		}
 		synctest.Wait()
-		if sent != 3*RingFrames {
+		if sent != 3*ringFrames {
 			t.Errorf("%d frames sent", sent)
 		}
 	})
@@ -159,11 +161,11 @@ func TestFullChannelHoldsItsSender(t *testing.T) {
 func TestSendEndsWithTheGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan struct{})
-		c := NewChannel(Config{Receiver: NewBell(), Done: done})
+		c := NewChannel(Config{Frames: ringFrames, Receiver: NewBell(), Done: done})
 		returned := false
 		go func() {
 			f := c.NewFrame()
-			for range RingFrames {
+			for range ringFrames {
 				f, _ = c.Send(f)
 			}
 			begin(f, false)
@@ -189,14 +191,14 @@ func TestSendEndsWithTheGeneration(t *testing.T) {
 
 func TestFramesAreRecycled(t *testing.T) {
 	bell := NewBell()
-	c := NewChannel(Config{Receiver: bell, Done: make(chan struct{})})
+	c := NewChannel(Config{Frames: ringFrames, Receiver: bell, Done: make(chan struct{})})
 	open := c.NewFrame()
 	begin(open, false)
 	seen := map[*tuple.Frame]bool{open: true}
-	var held [RingFrames]*tuple.Frame
+	var held [ringFrames]*tuple.Frame
 	text := tuple.Bytes([]byte("text"))
 	round := func() {
-		for range RingFrames {
+		for range ringFrames {
 			for range 64 {
 				open.Append1(text, 0)
 			}
@@ -231,7 +233,7 @@ func TestFramesAreRecycled(t *testing.T) {
 
 func TestPoisonShowsATupleThatWasKept(t *testing.T) {
 	for _, poison := range []bool{false, true} {
-		c := NewChannel(Config{Receiver: NewBell(), Done: make(chan struct{}), Poison: poison})
+		c := NewChannel(Config{Frames: ringFrames, Receiver: NewBell(), Done: make(chan struct{}), Poison: poison})
 		f := c.NewFrame()
 		begin(f, true)
 		f.Append1(tuple.String("string"), 7)
@@ -255,7 +257,7 @@ func TestPoisonShowsATupleThatWasKept(t *testing.T) {
 }
 
 func TestFrameLimitReachesTheSender(t *testing.T) {
-	c := NewChannel(Config{Receiver: NewBell(), Done: make(chan struct{})})
+	c := NewChannel(Config{Frames: ringFrames, Receiver: NewBell(), Done: make(chan struct{})})
 	if c.FrameLimit() != firstLimit {
 		t.Errorf("first limit %d", c.FrameLimit())
 	}
@@ -266,7 +268,7 @@ func TestFrameLimitReachesTheSender(t *testing.T) {
 }
 
 func TestFrameOutOfOrderIsSeen(t *testing.T) {
-	c := NewChannel(Config{Generation: 2, Receiver: NewBell(), Done: make(chan struct{})})
+	c := NewChannel(Config{Frames: ringFrames, Generation: 2, Receiver: NewBell(), Done: make(chan struct{})})
 	for range 3 {
 		c.Send(c.NewFrame())
 	}

@@ -27,8 +27,8 @@ func (i *Inspector) Elapsed() time.Duration { return i.m.now() }
 // Stats returns what a task has done.
 func (i *Inspector) Stats(id int) *task.Stats { return &i.m.slots[id-1].Stats }
 
-// Queues calls fn with the number of frames that wait in each channel.
-func (i *Inspector) Queues(fn func(from, to, frames int)) {
+// Queues calls fn with how full each channel is, from 0 to 1.
+func (i *Inspector) Queues(fn func(from, to int, fill float64)) {
 	for _, r := range i.m.regions {
 		if g := r.gen.Load(); g != nil {
 			g.Queues(fn)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-io/isobar/engine/link"
 	"github.com/isobar-io/isobar/engine/master"
 	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/engine/plan"
@@ -181,12 +180,12 @@ func (s *scrape) phases(c *plan.Component, region string, tasks []*task.Stats) {
 
 func (s *scrape) queues() {
 	type edge struct{ component, source string }
-	fullest := map[edge]int{}
-	s.run.Queues(func(from, to, frames int) {
+	fullest := map[edge]float64{}
+	s.run.Queues(func(from, to int, fill float64) {
 		e := edge{s.plan.Component(to).ID, s.plan.Component(from).ID}
-		fullest[e] = max(fullest[e], frames)
+		fullest[e] = max(fullest[e], fill)
 	})
-	for e, frames := range fullest {
-		s.put(queueFill, float64(frames)/link.RingFrames, e.component, e.source)
+	for e, fill := range fullest {
+		s.put(queueFill, fill, e.component, e.source)
 	}
 }

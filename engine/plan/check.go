@@ -91,6 +91,7 @@ func checkInputs(c *Component, byID map[string]*Component) []error {
 			}
 		}
 		errs = append(errs, checkGrouping(c, in, s)...)
+		errs = append(errs, checkCombine(c, in, s))
 		if c.Role != Keyed || c.KeyFields != nil {
 			continue
 		}
@@ -131,6 +132,32 @@ func checkGrouping(c *Component, in Input, s *tuple.Stream) []error {
 		}
 	}
 	return errs
+}
+
+// checkCombine checks that tuples of a subscription differ in nothing but the field that
+// senders combine.
+func checkCombine(c *Component, in Input, s *tuple.Stream) error {
+	if in.Combine == 0 {
+		return nil
+	}
+	at := s.Fields.Index(in.CombineField)
+	switch {
+	case in.Combine > txn.CombineMax:
+		return fmt.Errorf("bolt %q: %d is no way to combine field %q of %q", c.ID, in.Combine, in.CombineField, in.Component)
+	case !in.Grouping.Keyed():
+		return fmt.Errorf("bolt %q: field %q of %q can be combined only by a grouping by fields", c.ID, in.CombineField, in.Component)
+	case at < 0:
+		return fmt.Errorf("bolt %q: stream %q of %q has no field %q to combine, it has %q", c.ID, in.Stream, in.Component, in.CombineField, []string(s.Fields))
+	case s.Kinds != nil && s.Kinds[at] != tuple.KindInt64 && s.Kinds[at] != tuple.KindAny:
+		return fmt.Errorf("bolt %q: field %q of %q is declared as %s, and only int64 can be combined", c.ID, in.CombineField, in.Component, s.Kinds[at])
+	}
+	for _, f := range s.Fields {
+		if (f == in.CombineField) == slices.Contains(in.Fields, f) {
+			return fmt.Errorf("bolt %q: to combine field %q of %q, group by all other fields and by no more: it has %q and is grouped by %q",
+				c.ID, in.CombineField, in.Component, []string(s.Fields), in.Fields)
+		}
+	}
+	return nil
 }
 
 // kindsOf returns the kinds of a key as text: string and bytes are one kind of key,

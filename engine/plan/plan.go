@@ -50,6 +50,10 @@ type Input struct {
 	Grouping  txn.Grouping
 	Fields    []string // for txn.ByFields and txn.PartialKey
 	Custom    func() txn.CustomGrouping
+	// Combine, if it is not 0, is how senders combine CombineField of tuples that are
+	// the same otherwise.
+	Combine      txn.Combine
+	CombineField string
 }
 
 // Task is one instance of a component.

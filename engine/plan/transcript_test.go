@@ -15,7 +15,7 @@ import (
 
 // Topologies are written one component a line:
 //
-//	ROLE ID [tasks=N] [out=STREAM(FIELD,…)]… [in=COMPONENT[/STREAM]:GROUPING[(FIELD,…)]]… [key=FIELD,…]
+//	ROLE ID [tasks=N] [out=STREAM(FIELD,…)]… [in=COMPONENT[/STREAM]:GROUPING[(FIELD,…)][+FIELD]]… [key=FIELD,…]
 //
 // and shown as tasks, channels and regions, or as what is wrong with them.
 func TestTranscripts(t *testing.T) {
@@ -80,6 +80,10 @@ func parseComponent(t *testing.T, d *datadriven.TestData, text string) Component
 				in.Component, in.Stream = component, stream
 			} else {
 				in.Component = from
+			}
+			how, sum, combined := strings.Cut(how, "+")
+			if combined {
+				in.Combine, in.CombineField = txn.CombineSum, sum
 			}
 			how, in.Fields = parseFields(how)
 			if in.Grouping, ok = groupings[how]; !ok {

@@ -177,7 +177,7 @@ const queueTime = time.Second
 func (b *bolt) pace(in *link.Channel, took time.Duration, n int) {
 	ns := float64(took) / float64(n)
 	b.nsPerTuple += (ns - b.nsPerTuple) / 8
-	limit := float64(queueTime) / (b.nsPerTuple + 1) / float64(link.RingFrames*len(b.inputs))
+	limit := float64(queueTime) / (b.nsPerTuple + 1) / float64(in.Cap()*len(b.inputs))
 	in.SetFrameLimit(int(min(max(limit, 1), float64(b.env.FrameMax))))
 }
 

@@ -83,6 +83,7 @@ func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
 				Generation: g.Number,
 				SourceTask: from,
 				Receiver:   to.bell,
+				Frames:     env.Frames,
 				Done:       g.ctx.Done(),
 				Poison:     env.Poison,
 				Waiting:    waiting(env.Plan, byID[from], to.comp.ID),
@@ -128,6 +129,9 @@ func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collect
 		}
 		for _, f := range sub.Input.Fields {
 			e.Fields = append(e.Fields, e.Stream.Fields.Index(f))
+		}
+		if sub.Input.Combine != 0 {
+			e.Combine = &txn.Combining{Field: e.Stream.Fields.Index(sub.Input.CombineField), How: sub.Input.Combine}
 		}
 		if !seen[sub.Component.ID] {
 			seen[sub.Component.ID] = true

@@ -32,6 +32,7 @@ type Env struct {
 	ExactlyOnce bool
 	BatchDelay  time.Duration
 	FrameMax    int
+	Frames      int // that a channel holds
 	Poison      bool
 	State       checkpoint.StateOpener
 	Config      func(component string) config.Values

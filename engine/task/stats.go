@@ -167,11 +167,11 @@ func (a *alignment) complete(t *task, n tuple.BatchID) {
 	delete(a.first, n)
 }
 
-// Queues calls fn with the number of frames that wait in each channel of a generation.
-func (g *Generation) Queues(fn func(from, to, frames int)) {
+// Queues calls fn with how full each channel of a generation is, from 0 to 1.
+func (g *Generation) Queues(fn func(from, to int, fill float64)) {
 	for _, t := range g.tasks {
 		for _, in := range t.inputs {
-			fn(in.Source(), t.ID, in.Len())
+			fn(in.Source(), t.ID, float64(in.Len())/float64(in.Cap()))
 		}
 	}
 }
