@@ -74,8 +74,8 @@ type Config struct {
 	// Frames is how many frames the channel holds, rounded up to a power of two. One
 	// more is open at the sender and one in the hands of the receiver.
 	Frames int
-	Done       <-chan struct{} // closed when the generation ends
-	Poison     bool            // overwrite frames before they are used again
+	Done   <-chan struct{} // closed when the generation ends
+	Poison bool            // overwrite frames before they are used again
 	// Waiting, if set, is called by the sender when it begins to wait for room, and
 	// when it goes on.
 	Waiting func(waits bool)

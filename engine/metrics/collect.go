@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/master"
 	"github.com/isobar-io/isobar/engine/measure"
 	"github.com/isobar-io/isobar/engine/plan"
@@ -106,14 +107,29 @@ func (s *scrape) component(c *plan.Component, region string) {
 	s.activity(c, tasks)
 	s.phases(c, region, tasks)
 	if c.Role == plan.Keyed {
-		bytes, size := uint64(0), int64(0)
-		for _, t := range tasks {
-			bytes += t.StoredBytes.Load()
-			size += t.StateBytes.Load()
-		}
-		s.put(stored, float64(bytes), c.ID)
-		s.put(state, float64(size), c.ID)
+		s.keyed(c, tasks)
 	}
+}
+
+func (s *scrape) keyed(c *plan.Component, tasks []*task.Stats) {
+	var bytes uint64
+	var size, held int64
+	var store checkpoint.StateStats
+	for _, t := range tasks {
+		bytes += t.StoredBytes.Load()
+		size += t.StateBytes.Load()
+		held += t.HeldBytes.Load()
+		now := t.Store()
+		store.MemoryBytes += now.MemoryBytes
+		store.DiskBytes += now.DiskBytes
+		store.ReadDepth = max(store.ReadDepth, now.ReadDepth)
+	}
+	s.put(stored, float64(bytes), c.ID)
+	s.put(state, float64(size), c.ID)
+	s.put(stateMemory, float64(held), c.ID, "entries")
+	s.put(stateMemory, float64(store.MemoryBytes), c.ID, "store")
+	s.put(stateDisk, float64(store.DiskBytes), c.ID)
+	s.put(stateDepth, float64(store.ReadDepth), c.ID)
 }
 
 func (s *scrape) tuples(c *plan.Component, tasks []*task.Stats) {

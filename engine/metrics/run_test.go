@@ -248,7 +248,8 @@ func TestRunShowsWhatItDoes(t *testing.T) {
 	close(s.gate)
 	f = s.await("all tuples and their commit", func(f map[string]*dto.MetricFamily) bool {
 		return value(f, "isobar_tuples_executed_total", "component=tally") == n+n/2 && value(f, "isobar_pending_batches") == 0 &&
-			value(f, "isobar_state_bytes", "component=tally") > 0
+			value(f, "isobar_state_bytes", "component=tally") > 0 &&
+			value(f, "isobar_state_memory_bytes", "component=tally", "part=entries") > 0
 	})
 	for _, want := range []struct {
 		value  float64

@@ -64,6 +64,13 @@ var (
 	state = define("state_bytes", gauge, "component",
 		"Bytes of the state files that hold the newest batch written.")
 
+	stateMemory = define("state_memory_bytes", gauge, "component part",
+		"Memory that keyed state takes. entries: keys and values in the tasks' tables, which topology.state.cache.mb bounds; store: what their local stores have not written to disk yet.")
+	stateDisk = define("state_disk_bytes", gauge, "component",
+		"Disk that the local stores of keyed state take.")
+	stateDepth = define("state_read_depth", gauge, "component",
+		"Files that a read of a key which is not in memory may have to look into, at most, in any task.")
+
 	pending = define("pending_batches", gauge, "region",
 		"Batches that are closed and neither committed nor given up.")
 	committed = define("committed_batches_total", counter, "region", "Batches committed.")

@@ -59,6 +59,7 @@ func (k *keyed) finish(n tuple.BatchID) (any, error) {
 		}
 	}
 	k.state.Mark(n)
+	k.HeldBytes.Store(k.state.Held())
 	return nil, nil
 }
 

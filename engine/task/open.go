@@ -167,24 +167,11 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	t.StateBytes.Store(totalBytes(files))
 	var backend txn.Backend = noBackend{}
 	if t.env.Barriers {
-		store, err := t.env.State.OpenState(t.gen.ctx, checkpoint.StateConfig{
-			Component:  t.comp.ID,
-			TaskIndex:  t.Index,
-			TaskID:     checkpoint.TaskID(t.ID),
-			Generation: t.gen.Number,
-			Restored:   t.restore.Batch,
-			GroupFrom:  from,
-			GroupTo:    to,
-			Files:      files,
-			States:     c.metas,
-			Now:        t.env.Processing.UnixMilli,
-			Hook:       t.env.Hook,
-		})
+		store, err := t.openStore(from, to, c)
 		if err != nil {
 			return nil, nil, err
 		}
 		c.store, backend = store, store
-		t.closers = append(t.closers, store.Close)
 	}
 	state := txn.NewState(txn.StateConfig{
 		Component:  t.comp.ID,
@@ -214,6 +201,31 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 		b.finish, b.copies = k.finish, k
 	}
 	return b, c, k.openTimers()
+}
+
+// openStore opens the local store of a task that owns the key groups [from, to).
+func (t *task) openStore(from, to int, c *keyedCommit) (checkpoint.StateStore, error) {
+	store, err := t.env.State.OpenState(t.gen.ctx, checkpoint.StateConfig{
+		Component:  t.comp.ID,
+		TaskIndex:  t.Index,
+		TaskID:     checkpoint.TaskID(t.ID),
+		Generation: t.gen.Number,
+		Restored:   t.restore.Batch,
+		GroupFrom:  from,
+		GroupTo:    to,
+		Files:      c.files,
+		States:     c.metas,
+		Now:        t.env.Processing.UnixMilli,
+		Hook:       t.env.Hook,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.closers = append(t.closers, store.Close)
+	if m, ok := store.(checkpoint.StateMeter); ok {
+		t.Stats.store.Store(&m)
+	}
+	return store, nil
 }
 
 // noBackend lies under the state of topologies without checkpoints.

@@ -28,6 +28,8 @@ type Stats struct {
 
 	StoredBytes atomic.Uint64 // of state files written
 	StateBytes  atomic.Int64  // of the state files of the newest batch
+	HeldBytes   atomic.Int64  // of entries of state in memory, at the last barrier
+	store       atomic.Pointer[checkpoint.StateMeter]
 
 	// What is tried again and again without success, or nil.
 	commitTrouble, ackTrouble atomic.Pointer[string]
@@ -165,6 +167,15 @@ func (a *alignment) barrier(t *task, input int, n tuple.BatchID) {
 func (a *alignment) complete(t *task, n tuple.BatchID) {
 	t.Align.Observe(t.env.Now()-a.first[n], 1)
 	delete(a.first, n)
+}
+
+// Store returns what the task's local store takes; nothing if it has none, or none that
+// can tell.
+func (s *Stats) Store() checkpoint.StateStats {
+	if m := s.store.Load(); m != nil {
+		return (*m).Stats()
+	}
+	return checkpoint.StateStats{}
 }
 
 // Queues calls fn with how full each channel of a generation is, from 0 to 1.

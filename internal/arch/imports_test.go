@@ -42,6 +42,7 @@ var layers = []layer{
 	{dir: "internal/kjv"},
 	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
+	{dir: "internal/damage", below: []string{"tuple", "txn", "checkpoint", "engine", "internal/cli"}},
 	{dir: "internal/bench", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 }
 
@@ -91,7 +92,7 @@ func checkLayers(s *source) []string {
 // that may import it. Tests, and the suites that adapters run in theirs, may import
 // those for tests as well.
 var drivers = map[string][]string{
-	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate"},
+	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate", "internal/bench"},
 	"github.com/klauspost/compress":    {"spout/file"},
 	"github.com/prometheus":            {"engine/metrics"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},

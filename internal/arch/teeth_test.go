@@ -24,7 +24,7 @@ var violations = []struct {
 	{"layers", "stray/a.go", `package stray`, "is in no layer"},
 
 	{"drivers", "tuple/a.go", `package tuple; import _ "github.com/cespare/xxhash/v2"`, "has no place"},
-	{"drivers", "checkpoint/filestore/a.go", `package filestore; import _ "github.com/cockroachdb/pebble/v2/vfs"`, "only checkpoint/pebblestate may"},
+	{"drivers", "checkpoint/filestore/a.go", `package filestore; import _ "github.com/cockroachdb/pebble/v2/vfs"`, "only checkpoint/pebblestate, internal/bench may"},
 	{"drivers", "checkpoint/pebblestate/a.go", `package pebblestate; import _ "github.com/cockroachdb/pebble/v2/vfs"`, ""},
 	{"drivers", "engine/a.go", `package engine; import _ "github.com/spf13/cobra"`, "must not import github.com/spf13/cobra"},
 	{"drivers", "engine/task/a.go", `package task; import _ "github.com/prometheus/client_golang/prometheus"`, "only engine/metrics may"},

@@ -70,17 +70,17 @@ func (o *outlet[T]) flush() {
 	}
 }
 
-// runLimit counts the words of a workload until ctx ends or, if passes is not 0,
+// runLimit counts the words of a text until ctx ends or, if passes is not 0,
 // every spout has read it so often. It returns the table of each counter and adds
 // up what they have counted while they run.
-func runLimit(ctx context.Context, w workload, s shape, passes int, counted []paddedCounter) []*wordTable {
+func runLimit(ctx context.Context, text []string, s shape, passes int, counted []paddedCounter) []*wordTable {
 	lines := inlets[string](s.splits, s.spouts)
 	words := inlets[hashedWord](s.counts, s.splits)
 	tables := make([]*wordTable, s.counts)
 
 	var spouts, splits, counts sync.WaitGroup
 	for range s.spouts {
-		spouts.Go(func() { limitSpout(ctx, w.lines, passes, newOutlet(lines, linesPerSlab)) })
+		spouts.Go(func() { limitSpout(ctx, text, passes, newOutlet(lines, linesPerSlab)) })
 	}
 	for i := range s.splits {
 		splits.Go(func() { limitSplit(lines[i], newOutlet(words, wordsPerSlab)) })

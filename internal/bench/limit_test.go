@@ -9,12 +9,12 @@ func TestLimitCountsEveryWordOnce(t *testing.T) {
 	for _, name := range []string{"fastwordcount", "wordcount"} {
 		for _, s := range []shape{{1, 1, 1}, {2, 2, 3}} {
 			t.Run(name+" "+s.String(), func(t *testing.T) {
-				w, err := newWorkload(name)
+				text, err := textOf(name)
 				if err != nil {
 					t.Fatal(err)
 				}
 				want := map[string]int64{}
-				for _, line := range w.lines {
+				for _, line := range text {
 					for _, word := range strings.FieldsFunc(line, func(r rune) bool { return r < 'a' || r > 'z' }) {
 						want[word] += int64(s.spouts)
 					}
@@ -22,7 +22,7 @@ func TestLimitCountsEveryWordOnce(t *testing.T) {
 				counted := make([]paddedCounter, s.counts)
 				got := map[string]int64{}
 				var total int64
-				for _, table := range runLimit(t.Context(), w, s, 1, counted) {
+				for _, table := range runLimit(t.Context(), text, s, 1, counted) {
 					for _, slot := range table.slots {
 						if slot.word != "" {
 							got[slot.word] += slot.count

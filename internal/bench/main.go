@@ -1,17 +1,22 @@
-// Bench measures the word count topology against the same work written by hand, in
-// every mode of the engine:
+// Bench measures the engine against the same work written by hand, and its modes
+// against each other:
 //
 //	go run ./internal/bench -workload fastwordcount -duration 3s -rounds 5
 //
-// A tuple is a word that arrived at its counter. The modes take turns within one
-// process, a window each round, because machines are noisy: what counts are the
-// ratios, of which each is the median over the rounds of the ratio within a round.
+//	fastwordcount, wordcount  words through a split, to counters by key
+//	chain                     tuples through a bolt that passes them on
+//	latency                   how old words are when they arrive, at fixed rates
+//	state                     updates of keyed state, and what a barrier holds up
+//	restore                   from the start of a run to its first new output
+//	idle                      what a topology costs that has nothing to do
+//
+// The variants of a comparison take turns within one process, a window each round,
+// because machines are noisy: what counts are the ratios, of which each is the median
+// over the rounds of the ratio within a round.
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,37 +27,28 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
+// options are what the flags say.
 type options struct {
-	workload workload
-	shapes   []shape
-	modes    []mode
 	duration time.Duration
+	warmUp   time.Duration
 	rounds   int
 	json     bool
 	profile  string
+
+	// Only some workloads heed these. Left empty, they have defaults of their own.
+	modes, shapes, loads, keys, dist string
+
+	interval         time.Duration
+	cacheMB, stateMB int
 }
 
-// shape is how many tasks each component has.
-type shape struct{ spouts, splits, counts int }
-
-func (s shape) String() string { return fmt.Sprintf("%d/%d/%d", s.spouts, s.splits, s.counts) }
-
-// row is what is reported about one mode.
-type row struct {
-	Workload    string  `json:"workload"`
-	Shape       string  `json:"shape"`
-	Mode        string  `json:"mode"`
-	IntervalMS  int     `json:"interval_ms"`
-	PerSecond   float64 `json:"tuples_per_s"`
-	Nanoseconds float64 `json:"ns_per_tuple"`
-	Bytes       float64 `json:"bytes_per_tuple"`
-	// 0 if the mode to compare with was not measured.
-	ToLimit      float64 `json:"ratio_to_limit"`
-	ToAtMostOnce float64 `json:"ratio_to_at_most_once"`
+// plan is what is to be measured of one workload.
+type plan struct {
+	workload    string
+	comparisons []comparison
 }
 
 func main() {
@@ -68,7 +64,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	o, err := parse(args)
+	o, plans, err := parse(args)
 	if err != nil {
 		return err
 	}
@@ -83,135 +79,95 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if !o.json {
-		fmt.Fprintf(out, "%s, median of %d × %v, GOMAXPROCS %d, %s %s/%s\n", o.workload.name, o.rounds, o.duration,
-			runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	}
-	for _, s := range o.shapes {
-		samples := make([][]sample, len(o.modes))
-		for range o.rounds {
-			for i, m := range o.modes {
-				x, err := measure(ctx, m, o.workload, s, o.duration)
-				if err != nil {
-					return fmt.Errorf("measure %s at %s: %w", m, s, err)
-				}
-				samples[i] = append(samples[i], x)
-			}
+	for _, p := range plans {
+		if !o.json {
+			fmt.Fprintf(out, "%s, median of %d × %v, GOMAXPROCS %d, %s %s/%s\n", p.workload, o.rounds, o.duration,
+				runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		}
-		if err := report(out, o, s, samples); err != nil {
-			return err
+		for _, c := range p.comparisons {
+			samples, err := c.measure(ctx, o.rounds)
+			if err == nil {
+				err = c.report(out, p.workload, samples, o.json)
+			}
+			if err != nil {
+				return fmt.Errorf("workload %s, %s: %w", p.workload, c.label, err)
+			}
 		}
 	}
 	return nil
 }
 
-func parse(args []string) (options, error) {
+func parse(args []string) (options, []plan, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	name := flags.String("workload", "fastwordcount", "fastwordcount (five sentences) or wordcount (a book)")
-	shapes := flags.String("shapes", "1/1/1,1/2/2", "spout/split/count tasks, comma-separated")
-	modes := flags.String("modes", allModes, "what to measure, comma-separated; @ is the barrier interval in ms")
 	var o options
+	names := flags.String("workload", "fastwordcount", "what to measure, comma-separated: "+strings.Join(workloadNames(), ", ")+", or all")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of a window")
-	flags.IntVar(&o.rounds, "rounds", 5, "windows for each mode")
-	flags.BoolVar(&o.json, "json", false, "write JSON lines instead of a table")
+	flags.DurationVar(&o.warmUp, "warmup", 300*time.Millisecond, "how long a run goes on before its window opens")
+	flags.IntVar(&o.rounds, "rounds", 5, "windows for each variant")
+	flags.BoolVar(&o.json, "json", false, "write JSON lines instead of tables")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
+	flags.StringVar(&o.modes, "modes", "", "variants to compare, comma-separated; @ is the barrier interval in ms; empty: all that the workload has")
+	flags.StringVar(&o.shapes, "shapes", "", "spout/split/count tasks, comma-separated; empty: 1/1/1,1/2/2, for latency 1/2/2")
+	flags.StringVar(&o.loads, "loads", "25,50,80", "rates in percent of the highest, comma-separated")
+	flags.StringVar(&o.keys, "keys", "1000000,10000000", "numbers of keys, comma-separated")
+	flags.StringVar(&o.dist, "dist", "uniform,zipf", "how keys are drawn, comma-separated: uniform, or zipf with exponent 1.1")
+	flags.DurationVar(&o.interval, "interval", time.Second, "between two barriers of a state")
+	flags.IntVar(&o.cacheMB, "cache-mb", 0, "MB of a state that are kept in memory; 0: all of up to a million keys, 64 of more")
+	flags.IntVar(&o.stateMB, "state-mb", 1024, "MB of state to restore")
 	if err := flags.Parse(args); err != nil {
-		return o, err
+		return o, nil, err
 	}
 	var errs []error
 	if flags.NArg() > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q", flags.Arg(0)))
 	}
-	if o.duration <= 0 || o.rounds <= 0 {
-		errs = append(errs, errors.New("-duration and -rounds must be more than 0"))
+	if o.duration <= 0 || o.rounds <= 0 || o.interval <= 0 || o.stateMB <= 0 {
+		errs = append(errs, errors.New("-duration, -rounds, -interval and -state-mb must be more than 0"))
 	}
-	var err error
-	o.workload, err = newWorkload(*name)
-	errs = append(errs, err)
-	for text := range strings.SplitSeq(*shapes, ",") {
-		s, err := parseShape(text)
-		o.shapes, errs = append(o.shapes, s), append(errs, err)
+	if o.warmUp < 0 || o.cacheMB < 0 {
+		errs = append(errs, errors.New("-warmup and -cache-mb must not be less than 0"))
 	}
-	for text := range strings.SplitSeq(*modes, ",") {
-		m, err := parseMode(text)
-		o.modes, errs = append(o.modes, m), append(errs, err)
+	chosen, err := chooseWorkloads(*names)
+	if err != nil {
+		return o, nil, errors.Join(append(errs, err)...)
 	}
-	return o, errors.Join(errs...)
+	errs = append(errs, unheeded(flags, chosen))
+	var plans []plan
+	for _, w := range chosen {
+		comparisons, err := w.comparisons(o)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("workload %s: %w", w.name(), err))
+		}
+		plans = append(plans, plan{w.name(), comparisons})
+	}
+	return o, plans, errors.Join(errs...)
 }
 
-func parseShape(text string) (shape, error) {
-	var s shape
-	n, err := fmt.Sscanf(text, "%d/%d/%d", &s.spouts, &s.splits, &s.counts)
-	if n != 3 || err != nil || s.String() != text || min(s.spouts, s.splits, s.counts) < 1 {
-		return s, fmt.Errorf("shape %q: it is three counts of tasks such as 1/2/2", text)
-	}
-	return s, nil
-}
-
-func report(out io.Writer, o options, s shape, samples [][]sample) error {
-	limit, atMostOnce := find(o.modes, samples, "limit"), find(o.modes, samples, "at-most-once")
-	rows := make([]row, len(o.modes))
-	for i, m := range o.modes {
-		perSecond := median(samples[i], func(_ int, x sample) float64 { return x.perSecond })
-		rows[i] = row{
-			Workload: o.workload.name, Shape: s.String(), Mode: m.name, IntervalMS: m.intervalMS,
-			PerSecond:    perSecond,
-			Nanoseconds:  1e9 / perSecond,
-			Bytes:        median(samples[i], func(_ int, x sample) float64 { return x.bytes }),
-			ToLimit:      ratio(samples[i], limit),
-			ToAtMostOnce: ratio(samples[i], atMostOnce),
+// unheeded returns an error that names the flags that were set and mean nothing to
+// the chosen workloads.
+func unheeded(flags *flag.FlagSet, chosen []workload) error {
+	special := map[string]bool{} // flags that some do not heed, and whether one of these does
+	for _, w := range workloads {
+		for _, f := range w.heeds() {
+			special[f] = special[f] || slices.Contains(chosen, w)
 		}
 	}
-	if o.json {
-		e := json.NewEncoder(out)
-		for _, r := range rows {
-			if err := e.Encode(r); err != nil {
-				return err
-			}
+	var errs []error
+	flags.Visit(func(f *flag.Flag) {
+		if heeded, ok := special[f.Name]; ok && !heeded {
+			errs = append(errs, fmt.Errorf("-%s means nothing to the chosen workload", f.Name))
 		}
-		return nil
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "%s\tM words/s\tns/word\tB/word\tto limit\tto at-most-once\t\n", s)
-	for i, r := range rows {
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%s\t%s\t\n", o.modes[i], r.PerSecond/1e6, r.Nanoseconds, r.Bytes,
-			orDash(r.ToLimit), orDash(r.ToAtMostOnce))
-	}
-	return w.Flush()
+	})
+	return errors.Join(errs...)
 }
 
-// find returns the samples of the mode of a name, nil if it was not measured.
-func find(modes []mode, samples [][]sample, name string) []sample {
-	i := slices.IndexFunc(modes, func(m mode) bool { return m.name == name })
-	if i < 0 {
-		return nil
+// list takes a comma-separated list apart.
+func list[T any](text string, each func(string) (T, error)) ([]T, error) {
+	var all []T
+	var errs []error
+	for part := range strings.SplitSeq(text, ",") {
+		v, err := each(part)
+		all, errs = append(all, v), append(errs, err)
 	}
-	return samples[i]
-}
-
-// ratio returns the median of the ratios within each round, 0 if there is no base.
-func ratio(samples, base []sample) float64 {
-	if base == nil {
-		return 0
-	}
-	return median(samples, func(round int, x sample) float64 { return x.perSecond / base[round].perSecond })
-}
-
-func median(samples []sample, of func(round int, x sample) float64) float64 {
-	values := make([]float64, len(samples))
-	for i, x := range samples {
-		values[i] = of(i, x)
-	}
-	slices.SortFunc(values, cmp.Compare)
-	if n := len(values); n%2 == 0 {
-		return (values[n/2-1] + values[n/2]) / 2
-	}
-	return values[len(values)/2]
-}
-
-func orDash(ratio float64) string {
-	if ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", ratio)
+	return all, errors.Join(errs...)
 }

@@ -3,54 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 )
-
-// mode is one way to count the words.
-type mode struct {
-	name       string
-	intervalMS int // between barriers; 0 if there are none
-	// run counts until ctx ends and adds what each counter has counted.
-	run func(ctx context.Context, w workload, s shape, counted []paddedCounter) error
-}
-
-const allModes = "limit,at-most-once,at-least-once@1000,exactly-once@1000,exactly-once@100"
-
-func (m mode) String() string {
-	if m.intervalMS == 0 {
-		return m.name
-	}
-	return m.name + "@" + strconv.Itoa(m.intervalMS)
-}
-
-func parseMode(text string) (mode, error) {
-	name, interval, timed := strings.Cut(text, "@")
-	m := mode{name: name}
-	switch {
-	case name == "limit" && !timed:
-		m.run = func(ctx context.Context, w workload, s shape, counted []paddedCounter) error {
-			runLimit(ctx, w, s, 0, counted)
-			return nil
-		}
-		return m, nil
-	case name == "at-most-once" && !timed:
-	case (name == "at-least-once" || name == "exactly-once") && timed:
-		var err error
-		if m.intervalMS, err = strconv.Atoi(interval); err == nil && m.intervalMS > 0 {
-			break
-		}
-		fallthrough
-	default:
-		return m, fmt.Errorf("mode %q: the modes are %s, with any interval", text, allModes)
-	}
-	m.run = m.runEngine
-	return m, nil
-}
 
 // paddedCounter is alone on its cache lines.
 type paddedCounter struct {
@@ -66,40 +22,43 @@ func sum(counted []paddedCounter) int64 {
 	return n
 }
 
-// sample is what one window showed.
-type sample struct {
-	perSecond float64 // tuples
-	bytes     float64 // allocated for each tuple
+// usage is what the process had used at a moment.
+type usage struct {
+	at    time.Time
+	cpu   time.Duration
+	bytes uint64 // allocated
 }
 
-// warmUp is how long a run goes on from its first word until the window opens.
-const warmUp = 300 * time.Millisecond
-
-// measure runs a mode and looks at it through a window.
-func measure(ctx context.Context, m mode, w workload, s shape, duration time.Duration) (sample, error) {
-	runtime.GC()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	counted := make([]paddedCounter, s.counts)
-	ended := make(chan error, 1)
-	go func() { ended <- m.run(ctx, w, s, counted) }()
-
-	x, err := watch(ctx, counted, ended, duration)
-	stop()
-	if errors.Is(err, errEnded) {
-		return x, err
-	}
-	if runErr := <-ended; runErr != nil && !errors.Is(runErr, context.Canceled) {
-		err = runErr
-	}
-	return x, err
+func used() usage {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{time.Now(), cpuTime(), m.TotalAlloc}
 }
 
 // errEnded is wrapped by errors of a run that ended on its own.
 var errEnded = errors.New("the run ended before its window")
 
-// watch opens the window some time after the first word and closes it.
-func watch(ctx context.Context, counted []paddedCounter, ended <-chan error, duration time.Duration) (sample, error) {
+// through runs something until its window is over: that opens some time after it is
+// ready. It returns what was to be seen when the window opened and when it closed.
+func through[T any](ctx context.Context, o options, run func(context.Context) error, ready func() bool, look func() T) (from, to T, err error) {
+	runtime.GC()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+
+	from, to, err = watch(ctx, o, ended, ready, look)
+	stop()
+	if errors.Is(err, errEnded) {
+		return from, to, err
+	}
+	if runErr := <-ended; runErr != nil && !errors.Is(runErr, context.Canceled) {
+		err = runErr
+	}
+	return from, to, err
+}
+
+func watch[T any](ctx context.Context, o options, ended <-chan error, ready func() bool, look func() T) (from, to T, err error) {
 	pause := func(d time.Duration) error {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -112,28 +71,51 @@ func watch(ctx context.Context, counted []paddedCounter, ended <-chan error, dur
 			return ctx.Err()
 		}
 	}
-	for sum(counted) == 0 {
+	for !ready() {
 		if err := pause(time.Millisecond); err != nil {
-			return sample{}, err
+			return from, to, err
 		}
 	}
-	if err := pause(warmUp); err != nil {
-		return sample{}, err
+	if err := pause(o.warmUp); err != nil {
+		return from, to, err
 	}
-	bytes, words, start := allocated(), sum(counted), time.Now()
-	if err := pause(duration); err != nil {
-		return sample{}, err
+	from = look()
+	if err := pause(o.duration); err != nil {
+		return from, to, err
 	}
-	words, seconds := sum(counted)-words, time.Since(start).Seconds()
-	bytes = allocated() - bytes
-	if words == 0 {
-		return sample{}, errors.New("no word was counted in the window")
-	}
-	return sample{float64(words) / seconds, float64(bytes) / float64(words)}, nil
+	return from, look(), nil
 }
 
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
+// paceColumns are those of what pace measures.
+func paceColumns(things string) []column {
+	return []column{
+		{"tuples_per_s", "M " + things + "/s", 1e6, 1},
+		{"ns_per_tuple", "ns", 1, 1},
+		{"cpu_ns_per_tuple", "CPU ns", 1, 1},
+		{"tuples_per_s_per_core", "M/s/core", 1e6, 1},
+		{"bytes_per_tuple", "B", 1, 3},
+	}
+}
+
+// pace measures how fast a run adds to its counters.
+func pace(ctx context.Context, o options, counters int, run func(ctx context.Context, counted []paddedCounter) error) (sample, error) {
+	type seen struct {
+		usage
+		tuples int64
+	}
+	counted := make([]paddedCounter, counters)
+	from, to, err := through(ctx, o,
+		func(ctx context.Context) error { return run(ctx, counted) },
+		func() bool { return sum(counted) > 0 },
+		func() seen { return seen{used(), sum(counted)} })
+	if err != nil {
+		return nil, err
+	}
+	tuples := float64(to.tuples - from.tuples)
+	if tuples == 0 {
+		return nil, errors.New("no tuple was counted in the window")
+	}
+	seconds, cpu := to.at.Sub(from.at).Seconds(), (to.cpu - from.cpu).Seconds()
+	return sample{tuples / seconds, 1e9 * seconds / tuples, 1e9 * cpu / tuples, tuples / cpu,
+		float64(to.bytes-from.bytes) / tuples}, nil
 }

@@ -1,52 +1,87 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/isobar-io/isobar/internal/kjv"
 )
 
-// workload is a text to count, read again and again. Its letters are lower case, so
-// that a word is a substring of its line and costs no allocation.
-type workload struct {
-	name  string
-	lines []string
+// workload is one kind of thing to measure.
+type workload interface {
+	name() string
+	// heeds names the flags that mean something to it and not to all workloads.
+	heeds() []string
+	// comparisons says what is to be measured; its error names all that is wrong with
+	// the options.
+	comparisons(o options) ([]comparison, error)
 }
 
-// sentences has 55 words, 44 of them distinct: a small table that stays in cache,
-// so that what is measured is the way there.
-const sentences = `the river ran past an old mill and into the sea
-a small boat departed the harbour before dawn with bread and salt
-every morning the baker lit his oven and whistled aloud
-when the rain came a dog and a cat slept under one green tree
-no wind blew over the old mountains today
-`
-
-func newWorkload(name string) (workload, error) {
-	var text string
-	switch name {
-	case "fastwordcount":
-		text = sentences
-	case "wordcount":
-		text = strings.ToLower(kjv.Text)
-	default:
-		return workload{}, fmt.Errorf("unknown workload %q: it is fastwordcount or wordcount", name)
-	}
-	return workload{name, strings.Split(strings.TrimSuffix(text, "\n"), "\n")}, nil
+var workloads = []workload{
+	wordCount{"fastwordcount"}, wordCount{"wordcount"}, chain{}, latency{}, state{}, restore{}, idle{},
 }
 
-func isLetter(c byte) bool { return c-'a' < 26 }
+func workloadNames() []string {
+	var names []string
+	for _, w := range workloads {
+		names = append(names, w.name())
+	}
+	return names
+}
 
-// nextWord returns where the first word of a line at or after a position begins and
-// ends; from is len(line) if there is none. Words are runs of letters.
-func nextWord(line string, at int) (from, to int) {
-	for at < len(line) && !isLetter(line[at]) {
-		at++
+func chooseWorkloads(names string) ([]workload, error) {
+	if names == "all" {
+		return workloads, nil
 	}
-	from = at
-	for at < len(line) && isLetter(line[at]) {
-		at++
+	return list(names, func(name string) (workload, error) {
+		for _, w := range workloads {
+			if w.name() == name {
+				return w, nil
+			}
+		}
+		return nil, fmt.Errorf("unknown workload %q: the workloads are %q, or all", name, workloadNames())
+	})
+}
+
+// comparison measures variants of one thing against each other.
+type comparison struct {
+	label    string
+	columns  []column
+	compared int      // the column whose ratios are shown
+	bases    []string // the variants to compare with
+	variants []variant
+	open     func(ctx context.Context) error // called before the first window, if set
+	close    func() error                    // called after the last one, or a failed open, if set
+}
+
+// variant is one of the things that are compared.
+type variant struct {
+	name string
+	// measure runs it for one window.
+	measure func(ctx context.Context) (sample, error)
+}
+
+// sample is what one window showed, by column; NaN where there is nothing to show.
+type sample []float64
+
+// measure lets the variants take turns and returns the samples of each, by round.
+func (c *comparison) measure(ctx context.Context, rounds int) (samples [][]sample, err error) {
+	if c.close != nil {
+		defer func() { err = errors.Join(err, c.close()) }()
 	}
-	return from, at
+	if c.open != nil {
+		if err := c.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	samples = make([][]sample, len(c.variants))
+	for range rounds {
+		for i, v := range c.variants {
+			x, err := v.measure(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", v.name, err)
+			}
+			samples[i] = append(samples[i], x)
+		}
+	}
+	return samples, nil
 }

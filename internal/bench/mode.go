@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/isobar-io/isobar/engine/config"
+)
+
+// mode is a guarantee that a topology is run with, or none of the engine at all.
+type mode struct {
+	name       string
+	intervalMS int // between barriers; 0 if there are none
+}
+
+// limitMode is the work written by hand.
+const limitMode = "limit"
+
+// allModes are the modes of a workload that has a limit.
+const allModes = "limit,at-most-once,at-least-once@1000,exactly-once@1000,exactly-once@100"
+
+func (m mode) String() string {
+	if m.intervalMS == 0 {
+		return m.name
+	}
+	return m.name + "@" + strconv.Itoa(m.intervalMS)
+}
+
+// parseModes reads a list of modes. all is what an empty text stands for.
+func parseModes(text, all string) ([]mode, error) {
+	if text == "" {
+		text = all
+	}
+	limited := strings.Contains(all, limitMode)
+	return list(text, func(text string) (mode, error) {
+		name, interval, timed := strings.Cut(text, "@")
+		m := mode{name: name}
+		switch {
+		case name == limitMode && !timed && limited, name == "at-most-once" && !timed:
+			return m, nil
+		case name == "at-least-once", name == "exactly-once":
+			var err error
+			if m.intervalMS, err = strconv.Atoi(interval); err == nil && m.intervalMS > 0 {
+				return m, nil
+			}
+		}
+		return m, fmt.Errorf("mode %q: the modes are such as %s, with any interval", text, all)
+	})
+}
+
+// byMode returns a variant for each mode.
+func byMode(modes []mode, measure func(ctx context.Context, m mode) (sample, error)) []variant {
+	var all []variant
+	for _, m := range modes {
+		all = append(all, variant{m.String(), func(ctx context.Context) (sample, error) { return measure(ctx, m) }})
+	}
+	return all
+}
+
+// config returns the configuration that a topology has in the mode.
+func (m mode) config() (config.Values, error) {
+	values := map[string]any{
+		"transaction.topology":          m.intervalMS > 0,
+		"transaction.exactly.once.mode": m.name == "exactly-once",
+	}
+	if m.intervalMS > 0 {
+		values["transaction.schedule.batch.delay.ms"] = m.intervalMS
+	}
+	return config.Of(values)
+}
