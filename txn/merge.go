@@ -63,7 +63,7 @@ func (t *table[T]) loadToAdd() (*entry[T], error) {
 	if err := t.s.hasKey(); err != nil {
 		return nil, err
 	}
-	return t.insert(entry[T]{hash: t.s.hash, tag: t.s.tag, flags: flagPartial}, t.s.payload), nil
+	return t.insert(entry[T]{flags: flagPartial}), nil
 }
 
 // complete gives a partial entry its whole value: what the backend has, what cuts add

@@ -37,10 +37,11 @@ type State struct {
 
 	// The current key: its hash, and its encoding split into tag and payload, so that
 	// a single text needs no copy.
-	hash    uint64
-	tag     byte
-	payload string
-	scratch []byte
+	hash     uint64
+	tag      byte
+	payload  string
+	selected uint64 // goes up when the key changes
+	scratch  []byte
 }
 
 // StateConfig is what the engine tells a State.
@@ -65,7 +66,7 @@ var ErrForeignKey = errors.New("the key belongs to another task")
 
 // NewState returns a State without any table. The engine and tests use it.
 func NewState(c StateConfig) *State {
-	return &State{cfg: c, metas: append([]StateMeta(nil), c.Known...), open: openMark, marked: noMark}
+	return &State{cfg: c, metas: append([]StateMeta(nil), c.Known...), open: openMark, marked: noMark, selected: 1}
 }
 
 // stateTable is a table of any value type.
@@ -151,7 +152,7 @@ func (s *State) SetKey(vals ...tuple.Value) error {
 // cannot be foreign.
 func (s *State) SelectCarried(v tuple.Value, hash uint64) error {
 	if text, ok := v.Text(); ok {
-		s.hash, s.tag, s.payload = hash, tuple.TagText, text
+		s.current(hash, tuple.TagText, text)
 		return nil
 	}
 	return s.Select([]tuple.Value{v}, hash)
@@ -160,10 +161,9 @@ func (s *State) SelectCarried(v tuple.Value, hash uint64) error {
 // Select makes vals, whose hash is given, the current key. The key refers to vals
 // until the next Select.
 func (s *State) Select(vals []tuple.Value, hash uint64) error {
-	s.hash = hash
 	if len(vals) == 1 {
 		if text, ok := vals[0].Text(); ok {
-			s.tag, s.payload = tuple.TagText, text
+			s.current(hash, tuple.TagText, text)
 			return s.owned()
 		}
 	}
@@ -173,11 +173,17 @@ func (s *State) Select(vals []tuple.Value, hash uint64) error {
 	}
 	s.scratch = enc
 	if len(enc) == 0 { // a key of no fields: one key for everything
-		s.tag, s.payload = 0, ""
+		s.current(hash, 0, "")
 		return s.owned()
 	}
-	s.tag, s.payload = enc[0], textOf(enc[1:])
+	s.current(hash, enc[0], textOf(enc[1:]))
 	return s.owned()
+}
+
+// current makes a key the current one.
+func (s *State) current(hash uint64, tag byte, payload string) {
+	s.hash, s.tag, s.payload = hash, tag, payload
+	s.selected++
 }
 
 func (s *State) owned() error {
@@ -209,7 +215,7 @@ const noKey = 0xff
 
 // ClearKey leaves the state without a current key, until the next SetKey: to use it
 // is an error. The engine calls it before a tick tuple.
-func (s *State) ClearKey() { s.tag, s.payload = noKey, "" }
+func (s *State) ClearKey() { s.current(0, noKey, "") }
 
 // hasKey returns an error if there is no current key.
 func (s *State) hasKey() error {
@@ -272,10 +278,11 @@ func (c *Changed) Next() bool {
 	s := c.state
 	if c.keys != nil {
 		k := c.keys[c.i]
-		s.hash, s.tag, s.payload = k.hash, k.tag, k.payload
+		s.current(k.hash, k.tag, k.payload)
 	} else {
-		s.hash, s.tag, c.payload = s.tables[0].changedKey(c.i, c.payload[:0])
-		s.payload = textOf(c.payload)
+		hash, tag, payload := s.tables[0].changedKey(c.i, c.payload[:0])
+		c.payload = payload
+		s.current(hash, tag, textOf(payload))
 	}
 	c.i++
 	return true

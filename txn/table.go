@@ -31,6 +31,11 @@ type table[T any] struct {
 	dirty  []*entry[T]
 	hand   int // the next entry that evict looks at
 
+	// The entry that was last found or made for a current key, and State.selected then:
+	// who reads a key and then writes it looks it up once.
+	last   *entry[T]
+	lastAt uint64
+
 	marked []*entry[T] // by the cut that is being copied
 	copied int         // how many of them are done with
 }
@@ -62,7 +67,12 @@ func (t *table[T]) entry(i int) *entry[T] {
 }
 
 // find returns the entry of the state's current key, or nil.
-func (t *table[T]) find() *entry[T] { return t.lookup(t.s.hash, t.s.tag, t.s.payload) }
+func (t *table[T]) find() *entry[T] {
+	if t.lastAt != t.s.selected {
+		t.last, t.lastAt = t.lookup(t.s.hash, t.s.tag, t.s.payload), t.s.selected
+	}
+	return t.last
+}
 
 // lookup returns the entry of a key, or nil.
 func (t *table[T]) lookup(hash uint64, tag byte, payload string) *entry[T] {
@@ -105,7 +115,7 @@ func (t *table[T]) fetch() (*entry[T], error) {
 	if err := s.hasKey(); err != nil {
 		return nil, err
 	}
-	e := entry[T]{hash: s.hash, tag: s.tag, flags: flagHot}
+	e := entry[T]{flags: flagHot}
 	if !s.cfg.Backend.Empty() {
 		key := s.appendKey(AppendStateKey(nil, tuple.KeyGroup(s.hash, s.cfg.Groups), t.id, nil))
 		raw, _, err := s.cfg.Backend.Get(key)
@@ -117,7 +127,7 @@ func (t *table[T]) fetch() (*entry[T], error) {
 			return nil, t.errorf("read", key, err)
 		}
 	}
-	return t.insert(e, s.payload), nil
+	return t.insert(e), nil
 }
 
 // errorf wraps an error about a state key.
@@ -166,9 +176,10 @@ func (t *table[T]) touch(e *entry[T]) {
 	t.dirty = append(t.dirty, e)
 }
 
-// insert adds an entry for the payload of a key.
-func (t *table[T]) insert(e entry[T], payload string) *entry[T] {
-	e.key.set(payload, &t.long)
+// insert adds an entry for the current key.
+func (t *table[T]) insert(e entry[T]) *entry[T] {
+	e.hash, e.tag = t.s.hash, t.s.tag
+	e.key.set(t.s.payload, &t.long)
 	t.s.makeRoom()
 	i := t.n
 	if last := len(t.free) - 1; last >= 0 {
@@ -183,6 +194,7 @@ func (t *table[T]) insert(e entry[T], payload string) *entry[T] {
 	*p = e
 	t.index.add(e.hash, i)
 	t.s.held += t.cost(p)
+	t.last, t.lastAt = p, t.s.selected
 	return p
 }
 
@@ -223,6 +235,7 @@ func (t *table[T]) evict(steps int) (looked int, round bool) {
 				t.long.remove(e.key.number())
 			}
 			*e = entry[T]{flags: flagFree}
+			t.last, t.lastAt = nil, 0 // it may have been this one
 			t.free = append(t.free, uint32(i))
 		}
 		if t.s.held <= t.s.cfg.CacheBytes {

@@ -174,9 +174,11 @@ func (t *Timers) selectTimer(stateKey string) (Timer, error) {
 		return Timer{}, fmt.Errorf("read a timer: %w", err)
 	}
 	s := t.s
-	if s.hash, s.tag, s.payload, err = splitKey(key); err != nil {
+	hash, tag, payload, err := splitKey(key)
+	if err != nil {
 		return Timer{}, fmt.Errorf("read a timer: %w", err)
 	}
+	s.current(hash, tag, payload)
 	return Timer{At: time.UnixMilli(timerTime(stateKey)), Name: string(name)}, nil
 }
 

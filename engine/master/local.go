@@ -16,7 +16,7 @@ import (
 // RunLocal runs a topology without barriers (transaction.topology: false): at most
 // once. Nothing is kept, so the first failure ends the run.
 func RunLocal(ctx context.Context, cfg Config) (Result, error) {
-	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), began: time.Now()}
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), began: time.Now(), flush: newFlusher()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
 	m.sweep = newSweeper(nil, cfg.Logger, 0, cfg.Env.Hook)
@@ -28,6 +28,7 @@ func RunLocal(ctx context.Context, cfg Config) (Result, error) {
 	r := &region{Region: whole, record: newRecord()}
 	m.regions = []*region{r}
 	env := cfg.Env
+	env.Busy = m.flush.busy
 	env.Now = m.now
 	env.RunID = Unique()
 	env.Reported = m.report
@@ -48,7 +49,7 @@ type localState struct {
 
 func (m *Master) leadLocal(ctx context.Context, r *region) {
 	flusherEnded := make(chan struct{})
-	go m.flusher(flusherEnded)
+	go m.flush.run(m, flusherEnded)
 	defer func() { m.cancel(); <-flusherEnded }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()

@@ -108,6 +108,7 @@ type Master struct {
 	// activity is what the operator last said about input.
 	activity task.Activity
 	pause    bool // the last head call failed; wait before the next
+	flush    flusher
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
@@ -139,7 +140,7 @@ func Unique() string {
 // Run runs a topology until all input has been processed, until ctx ends, which
 // takes a last checkpoint, or until it fails.
 func Run(ctx context.Context, cfg Config) (Result, error) {
-	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now()}
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now(), flush: newFlusher()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
 	head, version, err := readHead(m.ctx, cfg.Store, cfg.Plan)
@@ -181,6 +182,7 @@ func (m *Master) newRegion(r plan.Region, runID string) *region {
 	reg := &region{Region: r, coord: checkpoint.NewCoordinator(c), manifest: newManifest(m.cfg, r, runID), record: newRecord(), suspects: poison.NewCounter()}
 	env := m.cfg.Env
 	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{region: reg, event: ev}) }
+	env.Busy = m.flush.busy
 	env.Now = m.now
 	env.RunID = runID
 	env.Reported = m.report
@@ -199,7 +201,7 @@ func (m *Master) now() time.Duration { return time.Since(m.began) }
 // lead is the master's loop.
 func (m *Master) lead(ctx context.Context) {
 	flusherEnded := make(chan struct{})
-	go m.flusher(flusherEnded)
+	go m.flush.run(m, flusherEnded)
 	defer func() { m.cancel(); <-flusherEnded }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()
@@ -289,28 +291,6 @@ func (m *Master) reported(e ReportedError) {
 // report has an error remembered; it may be called from any goroutine.
 func (m *Master) report(component string, task int, err error) {
 	m.inbox.Put(message{report: &ReportedError{time.Now(), component, task, err}})
-}
-
-// flushEvery bounds how long a tuple waits in an open frame of a busy task.
-const flushEvery = 5 * time.Millisecond
-
-// flusher tells busy tasks to flush, until the master's context ends.
-func (m *Master) flusher(ended chan<- struct{}) {
-	defer close(ended)
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			for _, r := range m.regions {
-				if g := r.gen.Load(); g != nil {
-					g.FlushDue()
-				}
-			}
-		case <-m.ctx.Done():
-			return
-		}
-	}
 }
 
 // end stops what still runs and waits for it.

@@ -83,8 +83,7 @@ func (b *bolt) loop() error {
 		switch {
 		case !progress:
 			b.idle()
-		case b.flush.Load():
-			b.flush.Store(false)
+		case b.flushDue():
 			b.out.Flush()
 			b.count()
 		}

@@ -53,6 +53,7 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 		mail:    link.NewMailbox[Control](),
 		earlier: load(s.Emitted),
 	}
+	t.flush.Store(true) // so that the first that it heeds wakes the flusher
 	t.ctx = txn.NewContext(g.ctx, txn.Context{
 		Topology:   env.Plan.Topology,
 		Component:  t.comp.ID,

@@ -52,6 +52,8 @@ type Env struct {
 	Processing *ProcessingTime
 	// Post tells the topology master what happened; it never waits.
 	Post func(checkpoint.Event)
+	// Busy tells the topology master that a task is, so that another flush will be due.
+	Busy func()
 }
 
 // Restore is the checkpoint that tasks begin with.
@@ -277,12 +279,24 @@ func (g *Generation) AckCommit(id checkpoint.TaskID, n, oldest tuple.BatchID, la
 	}
 }
 
-// FlushDue makes every busy task hand over its open frames soon. Called every few
-// milliseconds.
-func (g *Generation) FlushDue() {
+// FlushDue makes every busy task hand over its open frames soon, and reports whether
+// there may be any. Called every few milliseconds while there are.
+func (g *Generation) FlushDue() (busy bool) {
 	for _, t := range g.tasks {
 		if !t.flush.Load() {
 			t.flush.Store(true)
+			busy = true
 		}
 	}
+	return busy
+}
+
+// flushDue reports whether the task is to flush now, once each time.
+func (t *task) flushDue() bool {
+	if !t.flush.Load() {
+		return false
+	}
+	t.flush.Store(false)
+	t.env.Busy()
+	return true
 }

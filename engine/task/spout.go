@@ -95,8 +95,7 @@ func (s *spout) loop() error {
 				}
 			}
 		}
-		if s.flush.Load() {
-			s.flush.Store(false)
+		if s.flushDue() {
 			s.flushOut()
 			if s.env.Now() >= s.askAt && !s.finished {
 				if err := s.askPartitions(); err != nil {
