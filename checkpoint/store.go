@@ -101,6 +101,26 @@ type StateStore interface {
 	Close() error
 }
 
+// StateStats is what the state of one task takes below its in-memory tables.
+type StateStats struct {
+	MemoryBytes int64 // without what it has in a cache that several share
+	DiskBytes   int64 // of the local store; of files that are linked, too
+	Tables      int64 // files of the local store
+	ReadDepth   int   // how many of them a read may have to look into
+	DebtBytes   int64 // an estimate of what is still to be merged until reads are fast
+}
+
+// StateMeter is a StateStore that can tell what it takes. Stats may be called at any
+// time, from any goroutine; of a closed state it is zero.
+type StateMeter interface{ Stats() StateStats }
+
+// CacheMeter is a StateOpener whose states share a cache. It may be called, from any
+// goroutine, until the opener is closed.
+type CacheMeter interface {
+	// CacheBytes returns how much the cache holds, and how much it may.
+	CacheBytes() (held, limit int64)
+}
+
 // StateConfig says which part of which state to open.
 type StateConfig struct {
 	Component  string

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,9 +14,9 @@ import (
 	"github.com/isobar-io/isobar/checkpoint"
 )
 
-// makeDir creates a directory and its parents so that they are durable. A
-// directory that is there may have been left by a process that died before it was
-// durable, so its entry is synced too, once.
+// makeDir creates a directory and its parents so that they are durable. Any of them that
+// is there may have been left by a process that died before it was durable, so its entry
+// is synced too, once.
 func (s *Store) makeDir(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,29 +24,34 @@ func (s *Store) makeDir(dir string) error {
 }
 
 func (s *Store) makeDirLocked(dir string) error {
-	if s.synced[dir] {
+	parent := filepath.Dir(dir)
+	if s.synced[dir] || parent == dir {
 		return nil
 	}
-	parent := filepath.Dir(dir)
-	err := os.Mkdir(dir, 0o777)
-	if errors.Is(err, fs.ErrNotExist) && parent != dir {
-		if err := s.makeDirLocked(parent); err != nil {
-			return err
-		}
-		err = os.Mkdir(dir, 0o777)
+	if err := s.makeDirLocked(parent); err != nil {
+		return err
 	}
+	err := s.sys.Mkdir(dir)
 	if err != nil {
-		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
+		if info, statErr := s.sys.Stat(dir); statErr != nil || !info.IsDir() {
 			return err
 		}
 	}
 	existed := err != nil
-	// Where the store is may belong to others: an old directory of theirs is durable.
-	if err := syncDir(parent); err != nil && (!existed || !errors.Is(err, fs.ErrPermission)) {
+	if err := s.sys.SyncDir(parent); err != nil && (!existed || !s.foreign(dir, err)) {
 		return err
 	}
 	s.synced[dir] = true
 	return nil
+}
+
+// foreign reports whether a directory that was there, and whose entry could not be made
+// durable, may belong to others: then it is durable. Those in the store do not.
+func (s *Store) foreign(dir string, err error) bool {
+	if dir == s.dir {
+		return errors.Is(err, fs.ErrPermission)
+	}
+	return len(dir) < len(s.dir) // above the store
 }
 
 func (s *Store) forgetDir(dir string) {
@@ -72,7 +76,7 @@ func (s *Store) listDir(ctx context.Context, name, prefix string, yield func(che
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	entries, err := os.ReadDir(filepath.Join(s.dir, filepath.FromSlash(name)))
+	entries, err := s.sys.ReadDir(filepath.Join(s.dir, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return true
 	}
@@ -115,19 +119,28 @@ func (s *Store) listDir(ctx context.Context, name, prefix string, yield func(che
 	return true
 }
 
-// removeStaleTemps removes the temporary files last written before a moment. Their
-// writers have died: none writes one for so long.
-func (s *Store) removeStaleTemps(before time.Time) error {
-	return filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && strings.HasPrefix(e.Name(), tempPrefix) {
+// removeStaleTemps removes the temporary files below dir that were last written before a
+// moment. Their writers have died: none writes one for so long.
+func (s *Store) removeStaleTemps(dir string, before time.Time) error {
+	fine := func(err error) bool { return err == nil || errors.Is(err, fs.ErrNotExist) }
+	entries, err := s.sys.ReadDir(dir)
+	if !fine(err) {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			err = s.removeStaleTemps(path, before)
+		case strings.HasPrefix(e.Name(), tempPrefix):
 			var info fs.FileInfo
 			if info, err = e.Info(); err == nil && info.ModTime().Before(before) {
-				err = os.Remove(path)
+				err = s.sys.Remove(path)
 			}
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+		if !fine(err) {
+			return err
 		}
-		return err
-	})
+	}
+	return nil
 }

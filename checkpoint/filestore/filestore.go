@@ -40,9 +40,13 @@ type Store struct {
 	dir  string
 	hook func(step string)
 	link func(oldname, newname string) error
+	sys  system
 
 	mu     sync.Mutex
 	synced map[string]bool // directories whose entry in their parent is durable
+
+	headMu   sync.Mutex
+	headOpen bool // it is not known whether the head is durable
 }
 
 var _ checkpoint.Store = (*Store)(nil)
@@ -64,14 +68,14 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoint store %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, hook: func(string) {}, link: os.Link, synced: map[string]bool{}}
+	s := &Store{dir: abs, hook: func(string) {}, link: os.Link, sys: osSystem{}, synced: map[string]bool{}}
 	for _, o := range opts {
 		o(s)
 	}
 	if err := s.makeDir(abs); err != nil {
 		return nil, fmt.Errorf("open checkpoint store %s: %w", dir, err)
 	}
-	if err := s.removeStaleTemps(time.Now().Add(-tempAge)); err != nil {
+	if err := s.removeStaleTemps(abs, time.Now().Add(-tempAge)); err != nil {
 		return nil, fmt.Errorf("open checkpoint store %s: remove stale temporary files: %w", dir, err)
 	}
 	return s, nil
@@ -132,7 +136,7 @@ func (s *Store) put(ctx context.Context, path string, body io.ReadSeeker, size i
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name())
+	defer s.sys.Remove(temp.Name())
 	err = checkpoint.CopyVerified(temp, contextReader{ctx, body}, size, crc)
 	if err == nil {
 		err = temp.Sync()
@@ -142,7 +146,7 @@ func (s *Store) put(ctx context.Context, path string, body io.ReadSeeker, size i
 	}
 	switch err := s.linkNew(temp.Name(), path); {
 	case errors.Is(err, fs.ErrExist):
-		same, err := sameContent(path, size, crc)
+		same, err := s.sameContent(path, size, crc)
 		if err != nil {
 			return err
 		}
@@ -154,18 +158,18 @@ func (s *Store) put(ctx context.Context, path string, body io.ReadSeeker, size i
 	}
 	// Also when the object was there already: whoever put it may have died before
 	// its name was durable.
-	return syncDir(filepath.Dir(path))
+	return s.sys.SyncDir(filepath.Dir(path))
 }
 
 // createTemp creates a temporary file in dir, and dir. Delete may remove an empty
 // directory between the two, so it tries again.
-func (s *Store) createTemp(dir string) (*os.File, error) {
+func (s *Store) createTemp(dir string) (file, error) {
 	const attempts = 10
 	for attempt := 1; ; attempt++ {
 		if err := s.makeDir(dir); err != nil {
 			return nil, err
 		}
-		f, err := os.CreateTemp(dir, tempPrefix)
+		f, err := s.sys.CreateTemp(dir, tempPrefix)
 		if err == nil || attempt == attempts || !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
@@ -180,22 +184,22 @@ func (s *Store) linkNew(temp, path string) error {
 	if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	unlock, err := lockFile(filepath.Join(s.dir, putLockName))
+	unlock, err := s.sys.Lock(filepath.Join(s.dir, putLockName))
 	if err != nil {
 		return err
 	}
-	_, err = os.Lstat(path)
+	_, err = s.sys.Lstat(path)
 	switch {
 	case err == nil:
 		err = fs.ErrExist
 	case errors.Is(err, fs.ErrNotExist):
-		err = os.Rename(temp, path)
+		err = s.sys.Rename(temp, path)
 	}
 	return errors.Join(err, unlock())
 }
 
-func sameContent(path string, size int64, crc uint32) (bool, error) {
-	f, err := os.Open(path)
+func (s *Store) sameContent(path string, size int64, crc uint32) (bool, error) {
+	f, err := s.sys.Open(path)
 	if err != nil {
 		return false, err
 	}
@@ -216,7 +220,7 @@ func (s *Store) Open(ctx context.Context, name string) (io.ReadCloser, int64, er
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	f, err := os.Open(path)
+	f, err := s.sys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("open object %s in %s: %w", name, s.dir, checkpoint.ErrNotFound)
 	}
@@ -247,11 +251,11 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	s.hook("delete.before")
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.sys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete object %s: %w", name, err)
 	}
 	for dir := filepath.Dir(path); dir != s.dir; dir = filepath.Dir(dir) {
-		if os.Remove(dir) != nil {
+		if s.sys.Remove(dir) != nil {
 			break // not empty
 		}
 		s.forgetDir(dir)
@@ -265,7 +269,13 @@ func (s *Store) ReadHead(ctx context.Context) ([]byte, checkpoint.Version, error
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
-	data, err := os.ReadFile(filepath.Join(s.dir, headName))
+	// Whoever reads a head believes it, so it must not be gone after a crash.
+	s.headMu.Lock()
+	defer s.headMu.Unlock()
+	if err := s.syncHead(); err != nil {
+		return nil, "", fmt.Errorf("read head: %w", err)
+	}
+	data, err := s.readFile(filepath.Join(s.dir, headName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("read head in %s: %w", s.dir, checkpoint.ErrNotFound)
 	}
@@ -273,6 +283,25 @@ func (s *Store) ReadHead(ctx context.Context) ([]byte, checkpoint.Version, error
 		return nil, "", fmt.Errorf("read head: %w", err)
 	}
 	return data, versionOf(data), nil
+}
+
+func (s *Store) readFile(path string) ([]byte, error) {
+	f, err := s.sys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(f)
+	return data, errors.Join(err, f.Close())
+}
+
+// syncHead makes the head durable, unless it is. The caller holds headMu.
+func (s *Store) syncHead() error {
+	if !s.headOpen {
+		return nil
+	}
+	err := s.sys.SyncDir(s.dir)
+	s.headOpen = err != nil
+	return err
 }
 
 // versionOf names a version of the head by its bytes, which never repeat.
@@ -284,7 +313,7 @@ func versionOf(data []byte) checkpoint.Version {
 // SwapHead implements checkpoint.Store.
 func (s *Store) SwapHead(ctx context.Context, old checkpoint.Version, data []byte) (v checkpoint.Version, err error) {
 	s.hook("head.before")
-	unlock, err := lockFile(filepath.Join(s.dir, headLockName))
+	unlock, err := s.sys.Lock(filepath.Join(s.dir, headLockName))
 	if err != nil {
 		return "", fmt.Errorf("swap head: %w", err)
 	}
@@ -304,11 +333,11 @@ func (s *Store) swapLocked(ctx context.Context, old checkpoint.Version, data []b
 	if current != old {
 		return "", checkpoint.ErrHeadMoved
 	}
-	temp, err := os.CreateTemp(s.dir, tempPrefix)
+	temp, err := s.sys.CreateTemp(s.dir, tempPrefix)
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(temp.Name())
+	defer s.sys.Remove(temp.Name())
 	_, err = io.Copy(temp, bytes.NewReader(data))
 	if err == nil {
 		err = temp.Sync()
@@ -316,10 +345,13 @@ func (s *Store) swapLocked(ctx context.Context, old checkpoint.Version, data []b
 	if err = errors.Join(err, temp.Close()); err != nil {
 		return "", err
 	}
-	if err := os.Rename(temp.Name(), filepath.Join(s.dir, headName)); err != nil {
+	s.headMu.Lock()
+	defer s.headMu.Unlock()
+	s.headOpen = true
+	if err := s.sys.Rename(temp.Name(), filepath.Join(s.dir, headName)); err != nil {
 		return "", err
 	}
-	return versionOf(data), syncDir(s.dir)
+	return versionOf(data), s.syncHead()
 }
 
 // contextReader ends with its context.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/isobar-io/isobar/checkpoint"
 )
@@ -28,7 +27,7 @@ func (s *Store) Link(ctx context.Context, name, path string) error {
 }
 
 func (s *Store) linkObject(object, path string) error {
-	info, err := os.Lstat(object)
+	info, err := s.sys.Lstat(object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return checkpoint.ErrNotFound
 	}

@@ -57,7 +57,7 @@ func LockFolder(dir string) (release func() error, err error) {
 	fail := func(err error) (func() error, error) {
 		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return fail(err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o666)
@@ -78,4 +78,14 @@ func LockFolder(dir string) (release func() error, err error) {
 		return fail(errors.Join(err, f.Close()))
 	}
 	return f.Close, nil
+}
+
+// makeFolder creates a folder so that it is durable.
+func makeFolder(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	s := &Store{dir: abs, sys: osSystem{}, synced: map[string]bool{}}
+	return s.makeDir(abs)
 }

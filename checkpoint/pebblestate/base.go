@@ -25,6 +25,10 @@ type baseResult struct {
 // startBase begins to write a base of the state as it is now, in the background; when
 // much was deleted it frees the room in the local store too. Its goroutine ends with
 // the state's context; Close waits for it.
+//
+// Nothing waits for a base, so the chain goes on growing meanwhile. One that is due when
+// it is done follows at once: a chain never holds more deltas than come in the time that
+// two bases take, beyond those that make the first one due.
 func (s *state) startBase() {
 	m, shrunk := s.hold(s.views[s.applied]), s.shrunk
 	s.shrunk = false
@@ -47,7 +51,7 @@ func (s *state) startBase() {
 
 // compact rewrites the local store without what was deleted.
 func (s *state) compact() {
-	lower, upper := groupBounds(s.config.GroupFrom, s.config.GroupTo)
+	lower, upper := s.owned().bounds()
 	if upper == nil {
 		upper = []byte{0xff, 0xff, 0xff, 0xff, 0xff}
 	}
@@ -85,7 +89,8 @@ type baseWriter struct {
 // write stores the rows of a snapshot that have not expired in files of a bounded size that are cut
 // between key groups, so that a later rescale takes or leaves whole files.
 func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err error) {
-	it, err := snapshot.NewIter(nil)
+	lower, upper := w.owned().bounds()
+	it, err := snapshot.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err
 	}

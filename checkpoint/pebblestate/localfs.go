@@ -8,32 +8,18 @@ import (
 )
 
 // localFS is the file system of a local store, which is rebuilt and never opened
-// again. So nothing is made durable, and what is written to Pebble's manifest, which
-// only who opens a store reads, is thrown away: a failure to write it, as on a full
-// disk, would be the end of the process.
-type localFS struct {
-	vfs.FS
-	rest func() error // called before a compaction creates a file
-}
-
-// What Pebble calls the files that compactions write.
-const compactionCategory = "pebble-compaction"
+// again. So nothing is made durable, and what only who opens a store reads is thrown
+// away, Pebble's manifest above all: that it cannot be written, as on a full disk, would
+// be the end of the process.
+type localFS struct{ vfs.FS }
 
 func (l *localFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if c == compactionCategory {
-		if err := l.rest(); err != nil {
-			return nil, err
-		}
+	f, err := withoutSync(l.FS.Create(name, c))
+	base := filepath.Base(name)
+	if err == nil && (strings.HasPrefix(base, "MANIFEST-") || strings.HasSuffix(base, ".log")) {
+		return discarding{f}, nil
 	}
-	f, err := l.FS.Create(name, c)
-	switch {
-	case err != nil:
-		return nil, err
-	case strings.HasPrefix(filepath.Base(name), "MANIFEST-"):
-		return discarding{unsyncedFile{f}}, nil
-	default:
-		return unsyncedFile{f}, nil
-	}
+	return f, err
 }
 
 func (l *localFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {

@@ -174,7 +174,6 @@ func (o *Opener) newState(c checkpoint.StateConfig, dir string) (*state, error) 
 		views:   map[checkpoint.BatchID]*moment{},
 
 		baseFileBytes: baseFileBytes,
-		restTime:      restTime,
 	}
 	if s.hook == nil {
 		s.hook = func(string) {}
@@ -192,7 +191,7 @@ func (o *Opener) newState(c checkpoint.StateConfig, dir string) (*state, error) 
 
 func (s *state) pebbleOptions() *pebble.Options {
 	options := &pebble.Options{
-		FS:                    &localFS{s.opener.fs, s.rest},
+		FS:                    &localFS{s.opener.fs},
 		Cache:                 s.opener.blocks,
 		FileCache:             s.opener.files,
 		Merger:                merger,

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -153,8 +154,8 @@ func TestBasesAreCutBetweenKeyGroups(t *testing.T) {
 		if err := os.WriteFile(path, object(t, store, f), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if clipped, err := s.tables.clip(t.Context(), path, f.GroupFrom, f.GroupTo); clipped != path || err != nil {
-			t.Errorf("base %+v was clipped to %q, %v", f, clipped, err)
+		if clipped, err := s.tables.clip(t.Context(), path, span{f.GroupFrom, f.GroupTo}, s.owned()); clipped.path != path || err != nil {
+			t.Errorf("base %+v was clipped to %+v, %v", f, clipped, err)
 		}
 	}
 	if next != groups {
@@ -314,6 +315,36 @@ func TestKeysOfOtherTasksAndOtherFilesAreRefused(t *testing.T) {
 	}
 	if _, err := o.OpenState(t.Context(), config(2, 1, ref)); err == nil || !strings.Contains(err.Error(), ref.Name) {
 		t.Errorf("restore of a text: %v", err)
+	}
+}
+
+func TestStats(t *testing.T) {
+	o := newOpener(t, t.TempDir(), memstore.New())
+	s := openState(t, o, config(1, 0))
+	for n := range checkpoint.BatchID(3) {
+		apply(t, s, cutOf(n+1, 0, 1000, strings.Repeat("x", 100)))
+	}
+	rows(t, s, 3)
+	stats := s.Stats()
+	if stats.Tables < 1 || stats.DiskBytes < 10_000 || stats.MemoryBytes < 1 || stats.ReadDepth < 1 {
+		t.Errorf("the stats are %+v", stats)
+	}
+	if held, limit := o.CacheBytes(); held < 1000 || held > limit || limit != 8<<20 {
+		t.Errorf("the cache holds %d of %d bytes", held, limit)
+	}
+	for g := range checkpoint.Generation(20) {
+		s := openState(t, o, config(2+g, 0))
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for open := true; open; {
+				open = s.Stats() != checkpoint.StateStats{}
+			}
+		})
+		apply(t, s, plus(1))
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		reader.Wait()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,55 +20,64 @@ const (
 	verifyBytes = 256 << 10
 )
 
-// restore fetches the files of the chain, verifies them, and ingests them in order:
-// together those that hold nothing of the same key groups, so that their order means
-// nothing.
+// restore fetches the files of the chain, verifies them, and ingests them in order. Those
+// that overlap none of those before them go together with them: their order means nothing.
 func (s *state) restore(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var fetchers sync.WaitGroup
 	defer fetchers.Wait()
 	defer cancel()
-	fetched := s.fetchAll(ctx, &fetchers)
-	for from := 0; from < len(s.chain); {
-		to := from + disjoint(s.chain[from:])
-		var paths []string
-		for _, file := range fetched[from:to] {
-			r := <-file
-			if r.err != nil {
-				return r.err
-			}
-			if r.path != "" {
-				paths = append(paths, r.path)
-			}
+	var all, apart []localTable
+	for _, file := range s.fetchAll(ctx, &fetchers) {
+		r := <-file
+		if r.err != nil {
+			return r.err
 		}
-		if len(paths) > 0 {
-			if err := s.ingest(ctx, paths...); err != nil {
-				return fmt.Errorf("ingest object %s and %d more: %w", s.chain[from].Name, to-from-1, err)
-			}
+		if r.path == "" {
+			continue
 		}
-		from = to
+		if slices.ContainsFunc(apart, r.overlaps) {
+			if err := s.ingestTables(ctx, apart); err != nil {
+				return err
+			}
+			apart = apart[:0]
+		}
+		all, apart = append(all, r.localTable), append(apart, r.localTable)
+	}
+	if err := s.ingestTables(ctx, apart); err != nil {
+		return err
+	}
+	foreign, err := s.tables.withoutForeign(s.filePath("foreign"), s.owned(), all)
+	if err == nil && len(foreign) > 0 {
+		err = s.ingest(ctx, foreign...)
+	}
+	if err != nil {
+		return fmt.Errorf("delete what belongs to other tasks: %w", err)
 	}
 	s.publish()
 	return nil
 }
 
-// disjoint returns how many files at the beginning of a chain, at least one, count for
-// key groups of which no two have any.
-func disjoint(chain []checkpoint.FileRef) int {
-	for i, f := range chain {
-		for _, before := range chain[:i] {
-			if f.GroupFrom < before.GroupTo && before.GroupFrom < f.GroupTo {
-				return i
-			}
-		}
+// ingestTables ingests files of which no two overlap.
+func (s *state) ingestTables(ctx context.Context, tables []localTable) error {
+	if len(tables) == 0 {
+		return nil
 	}
-	return len(chain)
+	var paths []string
+	for _, t := range tables {
+		paths = append(paths, t.path)
+	}
+	if err := s.ingest(ctx, paths...); err != nil {
+		return fmt.Errorf("ingest %d files: %w", len(paths), err)
+	}
+	return nil
 }
 
-// fetchedFile is a local file to ingest. Its path is empty if nothing of it counts.
+func (s *state) owned() span { return span{s.config.GroupFrom, s.config.GroupTo} }
+
 type fetchedFile struct {
-	path string
-	err  error
+	localTable
+	err error
 }
 
 // fetchAll fetches the files of the chain on goroutines of the group.
@@ -81,8 +91,8 @@ func (s *state) fetchAll(ctx context.Context, fetchers *sync.WaitGroup) []chan f
 		fetchers.Go(func() {
 			buf := make([]byte, verifyBytes)
 			for i := next.Add(1) - 1; i < int64(len(s.chain)); i = next.Add(1) - 1 {
-				path, err := s.fetch(ctx, s.chain[i], s.filePath(fmt.Sprintf("restore-%d", i)), buf)
-				fetched[i] <- fetchedFile{path, err}
+				table, err := s.fetch(ctx, s.chain[i], s.filePath(fmt.Sprintf("restore-%d", i)), buf)
+				fetched[i] <- fetchedFile{table, err}
 			}
 		})
 	}
@@ -90,30 +100,33 @@ func (s *state) fetchAll(ctx context.Context, fetchers *sync.WaitGroup) []chan f
 }
 
 // fetch makes an object a local file, verifies it, and clips it to the groups it counts
-// for. It returns the file to ingest, or no path if nothing of the object counts.
-func (s *state) fetch(ctx context.Context, f checkpoint.FileRef, path string, buf []byte) (string, error) {
+// for.
+func (s *state) fetch(ctx context.Context, f checkpoint.FileRef, path string, buf []byte) (localTable, error) {
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return localTable{}, err
 	}
 	linked, err := s.link(ctx, f, path, buf)
+	if err == nil && !linked {
+		err = s.copy(ctx, f, path)
+	}
 	if err != nil {
-		return "", err
+		return localTable{}, err
 	}
-	if !linked {
-		local, err := createNew(path)
-		if err != nil {
-			return "", err
-		}
-		err = checkpoint.CopyObject(ctx, s.store, local, f.Name, f.Size, f.CRC32C)
-		if err = errors.Join(err, local.Close()); err != nil {
-			return "", err
-		}
-	}
-	clipped, err := s.tables.clip(ctx, path, f.GroupFrom, f.GroupTo)
+	table, err := s.tables.clip(ctx, path, span{f.GroupFrom, f.GroupTo}, s.owned())
 	if err != nil {
-		return "", fmt.Errorf("read object %s as a table of state: %w", f.Name, err)
+		return localTable{}, fmt.Errorf("read object %s as a table of state: %w", f.Name, err)
 	}
-	return clipped, nil
+	return table, nil
+}
+
+// copy copies an object to a local file and verifies it.
+func (s *state) copy(ctx context.Context, f checkpoint.FileRef, path string) error {
+	local, err := createNew(path)
+	if err != nil {
+		return err
+	}
+	err = checkpoint.CopyObject(ctx, s.store, local, f.Name, f.Size, f.CRC32C)
+	return errors.Join(err, local.Close())
 }
 
 // link makes path a name of the object's own file, if the store has files and path can

@@ -221,25 +221,6 @@ func TestALinkedObjectIsVerified(t *testing.T) {
 	}
 }
 
-func TestDisjoint(t *testing.T) {
-	f := func(from, to int) checkpoint.FileRef { return checkpoint.FileRef{GroupFrom: from, GroupTo: to} }
-	for _, c := range []struct {
-		chain []checkpoint.FileRef
-		want  int
-	}{
-		{[]checkpoint.FileRef{f(0, 4)}, 1},
-		{[]checkpoint.FileRef{f(0, 4), f(4, 8), f(8, 9)}, 3},
-		{[]checkpoint.FileRef{f(4, 8), f(0, 4), f(3, 5)}, 2},
-		{[]checkpoint.FileRef{f(0, 8), f(0, 8)}, 1},
-		{[]checkpoint.FileRef{f(0, 8), f(2, 3)}, 1},
-		{[]checkpoint.FileRef{f(2, 3), f(0, 8)}, 1},
-	} {
-		if got := disjoint(c.chain); got != c.want {
-			t.Errorf("%+v: %d, want %d", c.chain, got, c.want)
-		}
-	}
-}
-
 func TestCreateNewLeavesOtherNamesOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	object, path := filepath.Join(dir, "object"), filepath.Join(dir, "link")

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -43,10 +42,9 @@ type state struct {
 	mu     sync.Mutex // of what follows, for moments only: the task waits for it
 	last   *moment    // the newest batch that was applied
 	closed bool
-	// What is wrong with the local store, and until when compactions rest.
-	failure   error
-	restUntil time.Time
-	reads     sync.WaitGroup // Get and Range, so that Close waits for them
+	// What is wrong with the local store, if anything is.
+	failure error
+	reads   sync.WaitGroup // Get and Range, so that Close waits for them
 
 	// Of the committer.
 	chain   []checkpoint.FileRef
@@ -62,7 +60,6 @@ type state struct {
 	base   chan baseResult
 
 	baseFileBytes uint64
-	restTime      time.Duration
 }
 
 // delta is the file of a cut that is being applied, and how far that has come.
@@ -311,7 +308,8 @@ func (v view) Scan(name string, fn func(key, value []byte) error) error {
 	unreadable := func(err error) error {
 		return txn.Fatal(fmt.Errorf("scan state %q of %s/%d: %w", name, v.config.Component, v.config.TaskIndex, err))
 	}
-	it, err := v.snapshot.NewIter(nil)
+	lower, upper := span{v.config.GroupFrom, v.config.GroupTo}.bounds()
+	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return unreadable(err)
 	}

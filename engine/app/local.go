@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/config"
+	"github.com/isobar-io/isobar/internal/atomicfile"
 )
 
 // Local keeps everything of a run in a data folder, which it locks:
@@ -59,10 +61,16 @@ func remember(dir, topology string, store *filestore.Store) error {
 	_, _, err := store.ReadHead(context.Background())
 	switch {
 	case err == nil:
+		if noted, err := os.ReadFile(note); err == nil && string(noted) == store.String()+"\n" {
+			return nil // also on a full disk
+		}
 		if err := os.MkdirAll(filepath.Dir(note), 0o777); err != nil {
 			return err
 		}
-		return os.WriteFile(note, []byte(store.String()+"\n"), 0o666)
+		return atomicfile.Write(note, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, store)
+			return err
+		})
 	case !errors.Is(err, checkpoint.ErrNotFound):
 		return nil // the run says what is wrong
 	}

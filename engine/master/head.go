@@ -27,6 +27,12 @@ func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoin
 	if h.Topology != p.Topology {
 		return nil, "", fmt.Errorf("the store belongs to topology %q, not to %q", h.Topology, p.Topology)
 	}
+	switch moved, err := refuseOld(ctx, s, h, version); {
+	case err != nil:
+		return nil, "", err
+	case moved:
+		return readHead(ctx, s, p)
+	}
 	if err := adoptNames(p, h); err != nil {
 		return nil, "", err
 	}
@@ -44,6 +50,29 @@ func refuseHeadless(ctx context.Context, s checkpoint.Store, p *plan.Plan) error
 		return fmt.Errorf("topology %q has checkpoint objects%s (%s) but no head that says which are committed: put the head back, or move all of them away to start from nothing", p.Topology, in(s), o.Name)
 	}
 	return nil
+}
+
+// refuseOld tells the newest head from a copy of an older one that somebody has put back
+// in its place. moved is true if it is neither, because the head has moved meanwhile.
+func refuseOld(ctx context.Context, s checkpoint.Store, h *checkpoint.Head, version checkpoint.Version) (moved bool, err error) {
+	var objects []checkpoint.ObjectInfo
+	for o, err := range s.List(ctx, "") {
+		if err != nil {
+			return false, fmt.Errorf("list the checkpoints of topology %q: %w", h.Topology, err)
+		}
+		objects = append(objects, o)
+	}
+	old := checkpoint.CheckNewest(h, objects)
+	if old == nil {
+		return false, nil
+	}
+	switch _, now, err := s.ReadHead(ctx); {
+	case err != nil:
+		return false, fmt.Errorf("read the head of topology %q: %w", h.Topology, err)
+	case now != version:
+		return true, nil
+	}
+	return false, fmt.Errorf("the head of topology %q%s is an old one: %w: put back the newest; from this one, what was committed and published after it would be done again", h.Topology, in(s), old)
 }
 
 // in says where a store is, if it tells.

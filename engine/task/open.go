@@ -188,7 +188,7 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 		return nil, nil, err
 	}
 	if err := state.Seal(); err != nil {
-		return nil, nil, err
+		return nil, nil, txn.Fatal(err)
 	}
 	c.states = state.Metas()
 	c.publisher, _ = t.inst.(txn.Publisher)

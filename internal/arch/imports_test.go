@@ -43,6 +43,7 @@ var layers = []layer{
 	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 	{dir: "internal/damage", below: []string{"tuple", "txn", "checkpoint", "engine", "internal/cli"}},
+	{dir: "internal/metamorphic"}, // all of it is tests
 	{dir: "internal/bench", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 }
 
@@ -102,7 +103,8 @@ var drivers = map[string][]string{
 	"gopkg.in/yaml.v3":                 {"engine/config"},
 }
 
-var forTests = []string{"github.com/cockroachdb/datadriven", "pgregory.net/rapid"}
+// The file systems in memory of Pebble stand in for those that crash.
+var forTests = []string{"github.com/cockroachdb/datadriven", "github.com/cockroachdb/pebble/v2/vfs", "pgregory.net/rapid"}
 
 // checkDrivers: what comes from outside is imported only where it belongs.
 func checkDrivers(s *source) []string {
