@@ -37,7 +37,7 @@ func Local(dir string) engine.Option {
 		if err != nil {
 			return engine.Storage{}, errors.Join(err, unlock())
 		}
-		if err := remember(dir, o.Topology, store); err != nil {
+		if err := remember(dir, o, store); err != nil {
 			return engine.Storage{}, errors.Join(err, unlock())
 		}
 		state := pebblestate.New(pebblestate.Options{
@@ -56,30 +56,33 @@ func Local(dir string) engine.Option {
 // remember keeps a data folder whose checkpoints were taken away from starting from
 // nothing: it notes in DATA/ran/TOPOLOGY that there is a head, and refuses to go on
 // without one if that was noted.
-func remember(dir, topology string, store *filestore.Store) error {
-	note := filepath.Join(dir, "ran", topology)
+func remember(dir string, o engine.Opening, store *filestore.Store) error {
+	note := filepath.Join(dir, "ran", o.Topology)
+	noted, noteErr := os.ReadFile(note)
 	_, _, err := store.ReadHead(context.Background())
 	switch {
 	case err == nil:
-		if noted, err := os.ReadFile(note); err == nil && string(noted) == store.String()+"\n" {
-			return nil // also on a full disk
+		if string(noted) == store.String()+"\n" {
+			return nil
 		}
-		if err := os.MkdirAll(filepath.Dir(note), 0o777); err != nil {
-			return err
+		err := os.MkdirAll(filepath.Dir(note), 0o777)
+		if err == nil {
+			err = atomicfile.Write(note, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, store)
+				return err
+			})
 		}
-		return atomicfile.Write(note, func(w io.Writer) error {
-			_, err := fmt.Fprintln(w, store)
-			return err
-		})
+		if err != nil { // a full disk: no reason not to go on
+			o.Logger.Warn("cannot note that there are checkpoints, will try at the next start", "err", err)
+		}
+		return nil
 	case !errors.Is(err, checkpoint.ErrNotFound):
 		return nil // the run says what is wrong
-	}
-	place, err := os.ReadFile(note)
-	if errors.Is(err, os.ErrNotExist) {
+	case errors.Is(noteErr, os.ErrNotExist):
 		return nil
 	}
 	return fmt.Errorf("topology %q has run in data folder %s with its checkpoints in %s, and there is no head in %s that says which are committed: put them back, or remove %s to start from nothing",
-		topology, dir, strings.TrimSpace(string(place)), store, note)
+		o.Topology, dir, strings.TrimSpace(string(noted)), store, note)
 }
 
 // storeFolder returns the folder that checkpoint.store names.
