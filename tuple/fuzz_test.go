@@ -67,7 +67,7 @@ func FuzzSplitDelimited(f *testing.F) {
 		if err != nil || !bytes.Equal(again, key) || !bytes.Equal(after, rest) {
 			t.Fatalf("%x and %x came back as %x and %x (%v)", key, rest, again, after, err)
 		}
-		for i := range len(form) {
+		for i := range form {
 			if _, err := DelimitedLen(form[:i]); err == nil {
 				t.Fatalf("%x is the beginning of %x and a key too", form[:i], form)
 			}

@@ -136,7 +136,7 @@ func (s *Store) put(ctx context.Context, path string, body io.ReadSeeker, size i
 	if err != nil {
 		return err
 	}
-	defer s.sys.Remove(temp.Name())
+	defer func() { _ = s.sys.Remove(temp.Name()) }() // it is stale soon, and removed then
 	err = checkpoint.CopyVerified(temp, contextReader{ctx, body}, size, crc)
 	if err == nil {
 		err = temp.Sync()
@@ -337,7 +337,7 @@ func (s *Store) swapLocked(ctx context.Context, old checkpoint.Version, data []b
 	if err != nil {
 		return "", err
 	}
-	defer s.sys.Remove(temp.Name())
+	defer func() { _ = s.sys.Remove(temp.Name()) }() // it is stale soon, and removed then
 	_, err = io.Copy(temp, bytes.NewReader(data))
 	if err == nil {
 		err = temp.Sync()

@@ -1,7 +1,6 @@
 package pebblestate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -192,8 +191,7 @@ func (s *state) advance(n checkpoint.BatchID) {
 
 // writeDelta writes a cut to a local SST.
 func (s *state) writeDelta(cut *txn.Cut) (*delta, error) {
-	records := slices.Clone(cut.Records)
-	slices.SortFunc(records, func(a, b txn.Record) int { return bytes.Compare(a.Key, b.Key) })
+	records := sorted(cut.Records)
 	for _, r := range []txn.Record{records[0], records[len(records)-1]} {
 		group, err := groupOf(r.Key)
 		if err != nil {

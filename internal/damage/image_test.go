@@ -106,7 +106,7 @@ func theImage(t *testing.T) *image {
 // makeImage runs twice, so that there are two generations, and copies everything in the
 // moment after the head has moved to a checkpoint with bases and deltas.
 func makeImage(t *testing.T) (*image, error) {
-	dir, err := os.MkdirTemp("", "isobar-damage-")
+	dir, err := os.MkdirTemp("", "isobar-damage-") //nolint:usetesting // it outlives the test that asks first
 	if err != nil {
 		return nil, err
 	}

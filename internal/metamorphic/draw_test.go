@@ -66,7 +66,8 @@ func drawTopology(seed uint64, r *rand.Rand) *topology {
 		d.source()
 	}
 	for range 1 + r.IntN(5) {
-		for !d.node() {
+		for done := false; !done; {
+			done = d.node()
 		}
 	}
 	for _, s := range slices.Clone(d.free) {

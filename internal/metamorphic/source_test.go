@@ -93,15 +93,15 @@ func (s *spout) NextTuple(out *txn.Collector) (txn.Status, error) {
 
 // tellTime tells the event time of the next record of all partitions.
 func (s *spout) tellTime(out *txn.Collector) {
-	next, any := int64(0), false
+	next, found := int64(0), false
 	for _, i := range s.own {
 		if s.at[i] < len(s.parts[i]) {
-			if t := s.parts[i][s.at[i]].T; !any || t < next {
-				next, any = t, true
+			if t := s.parts[i][s.at[i]].T; !found || t < next {
+				next, found = t, true
 			}
 		}
 	}
-	if any && s.outs[0].shape.width == whole {
+	if found && s.outs[0].shape.width == whole {
 		out.EmitWatermark(at(next))
 	}
 }
