@@ -155,22 +155,35 @@ func (c *Collector) Emit2(v, w tuple.Value) {
 	s.count++
 	for i := range s.edges {
 		e := &s.edges[i]
-		if !e.single {
+		var o *Outlet
+		var h uint64
+		switch {
+		case e.single:
+			key := v
+			if e.Fields[0] == 1 {
+				key = w
+			}
+			text, ok := key.Text()
+			if ok {
+				h = tuple.HashBytes(text, 0)
+			} else if h, ok = key.Hash(); !ok {
+				panic(e.badKey(key))
+			}
+			o = e.route[tuple.KeyGroup(h, e.Groups)]
+			if e.Combine != nil && o.combined(e, v, w, text, h) {
+				continue
+			}
+		case e.Grouping == Shuffle:
+			o = e.turn()
+		default:
 			c.append(e, v, w)
 			continue
 		}
-		if text, ok := v.Text(); ok && e.sums && w.Kind() == tuple.KindInt64 {
-			h := tuple.HashBytes(text, 0)
-			o := e.route[tuple.KeyGroup(h, e.Groups)]
-			if !o.sum(e, text, w.Int64(), h) {
-				vals := [2]tuple.Value{v, w}
-				o.append(e, vals[:], h)
-			}
-			continue
+		f := o.frame
+		if o.edge != e || f.Full() {
+			f = o.open(e)
 		}
-		vals := [2]tuple.Value{v, w}
-		h := e.hash(vals[:])
-		e.route[tuple.KeyGroup(h, e.Groups)].append(e, vals[:], h)
+		f.Append2(v, w, h)
 	}
 }
 

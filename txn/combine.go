@@ -67,24 +67,21 @@ func (o *Outlet) combine(e *Edge, vals []tuple.Value, h uint64) bool {
 	return false
 }
 
-// sum does what combine does if it adds n to a tuple (text, number) that is there. It is
-// all that most tuples need, at half the cost.
-func (o *Outlet) sum(e *Edge, text string, n int64, h uint64) bool {
-	c := o.combiner
-	if c == nil || o.edge != e || c.combined >= combinedMax {
-		return false
+// combined is combine for a tuple of two values, the key among them being text if that
+// is one. It sees to most tuples that are summed at half the cost.
+func (o *Outlet) combined(e *Edge, v, w tuple.Value, text string, h uint64) bool {
+	if c := o.combiner; e.sums && c != nil && o.edge == e && c.combined < combinedMax && w.Kind() == tuple.KindInt64 {
+		if slot := c.slots[h%combinerSlots]; slot>>rowBits == c.epoch {
+			row := o.frame.Row(int(slot & (1<<rowBits - 1)))
+			if waiting, ok := row[0].Text(); ok && text != "" && waiting == text {
+				row[1] = tuple.Int64(row[1].Int64() + w.Int64())
+				c.combined++
+				return true
+			}
+		}
 	}
-	slot := c.slots[h%combinerSlots]
-	if slot>>rowBits != c.epoch {
-		return false
-	}
-	row := o.frame.Row(int(slot & (1<<rowBits - 1)))
-	if waiting, ok := row[0].Text(); !ok || waiting != text {
-		return false
-	}
-	row[1] = tuple.Int64(row[1].Int64() + n)
-	c.combined++
-	return true
+	vals := [2]tuple.Value{v, w}
+	return o.combine(e, vals[:], h)
 }
 
 func (how Combine) of(a, b tuple.Value) tuple.Value {

@@ -209,7 +209,7 @@ func (s *state) pebbleOptions() *pebble.Options {
 		},
 	}
 	for i := range options.Levels {
-		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		options.Levels[i].FilterPolicy = politeFilter{bloom.FilterPolicy(bloomBitsPerKey)}
 		// The fastest codec of Pebble differs by processor; the same cut is to give
 		// the same bytes everywhere.
 		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"runtime"
 	"slices"
 
 	"github.com/isobar-io/isobar/txn"
@@ -54,6 +55,7 @@ func sorted(records []txn.Record) []txn.Record {
 			}
 			return bytes.Compare(records[a.at].Key, records[b.at].Key)
 		})
+		runtime.Gosched() // see rowsAtOnce
 	}
 	out := make([]txn.Record, len(records))
 	for i, e := range entries {

@@ -50,7 +50,7 @@ type localState struct {
 func (m *Master) leadLocal(ctx context.Context, r *region) {
 	flusherEnded := make(chan struct{})
 	go m.flush.run(m, flusherEnded)
-	defer func() { m.cancel(); <-flusherEnded }()
+	defer func() { m.stopTasks(); m.cancel(); <-flusherEnded }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()
 	var s localState

@@ -202,7 +202,7 @@ func (m *Master) now() time.Duration { return time.Since(m.began) }
 func (m *Master) lead(ctx context.Context) {
 	flusherEnded := make(chan struct{})
 	go m.flush.run(m, flusherEnded)
-	defer func() { m.cancel(); <-flusherEnded }()
+	defer func() { m.stopTasks(); m.cancel(); <-flusherEnded }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -293,14 +293,24 @@ func (m *Master) report(component string, task int, err error) {
 	m.inbox.Put(message{report: &ReportedError{time.Now(), component, task, err}})
 }
 
-// end stops what still runs and waits for it.
+// stopTasks ends all generations. That goes before the end of the master's context, by
+// which theirs ends too: a task that finds its context ended and its generation not over
+// would go round without a pause.
+func (m *Master) stopTasks() {
+	for _, r := range m.regions {
+		if g := r.gen.Load(); g != nil {
+			g.Stop()
+		}
+	}
+}
+
+// end waits for what has been stopped.
 func (m *Master) end() {
 	for _, r := range m.regions {
 		g := r.gen.Load()
 		if g == nil {
 			continue
 		}
-		g.Stop()
 		if err := m.awaitEnd(g); err != nil && m.err == nil {
 			m.err = err
 		}

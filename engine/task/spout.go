@@ -33,7 +33,7 @@ type spout struct {
 
 // Bounds of the pause after an idle NextTuple, and of asking for new partitions.
 const (
-	idleMin       = time.Millisecond
+	idleMin       = 100 * time.Microsecond
 	idleMax       = 100 * time.Millisecond
 	partitionsAsk = time.Second
 )
