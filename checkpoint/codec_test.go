@@ -42,28 +42,29 @@ func exampleHead() *Head {
 			{Generation: 2, Batch: 16, Manifest: "manifest/2.16-a", Size: 100, CRC32C: 5, UnixMilli: 1},
 			{Generation: 3, Batch: 16, Manifest: "manifest/3.16-b", Size: 100, CRC32C: 6, UnixMilli: 2},
 		}}},
-		Pins: []Ref{{Generation: 1, Batch: 4, Manifest: "manifest/1.4-c", Size: 9, Ended: true}},
+		Pins: []Pin{{Ref: Ref{Generation: 1, Batch: 4, Manifest: "manifest/1.4-c", Size: 9, Ended: true}, Region: "lines", Name: "before"}},
 	}
 }
 
 // A document that exists in both forms; the tests below hold for each of them.
 type codec struct {
-	kind   string
-	encode func() ([]byte, error)
+	kind    string
+	version int
+	encode  func() ([]byte, error)
 	// again decodes and encodes.
 	again func(data []byte) ([]byte, error)
 }
 
 func codecs() []codec {
 	return []codec{
-		{"manifest", func() ([]byte, error) { return EncodeManifest(exampleManifest()) }, func(data []byte) ([]byte, error) {
+		{"manifest", manifestVersion, func() ([]byte, error) { return EncodeManifest(exampleManifest()) }, func(data []byte) ([]byte, error) {
 			m, err := DecodeManifest("object-1", data)
 			if err != nil {
 				return nil, err
 			}
 			return EncodeManifest(m)
 		}},
-		{"head", func() ([]byte, error) { return EncodeHead(exampleHead()) }, func(data []byte) ([]byte, error) {
+		{"head", headVersion, func() ([]byte, error) { return EncodeHead(exampleHead()) }, func(data []byte) ([]byte, error) {
 			h, err := DecodeHead("object-1", data)
 			if err != nil {
 				return nil, err
@@ -83,7 +84,7 @@ func TestDocumentsSurviveARoundTrip(t *testing.T) {
 		if err != nil || !bytes.Equal(data, again) {
 			t.Errorf("%s came back as\n%s(%v), was\n%s", c.kind, again, err, data)
 		}
-		if first, _, _ := strings.Cut(string(data), "\n"); first != "isobar "+c.kind+" 1" {
+		if first, _, _ := strings.Cut(string(data), "\n"); first != fmt.Sprintf("isobar %s %d", c.kind, c.version) {
 			t.Errorf("the first line is %q", first)
 		}
 	}
@@ -121,9 +122,13 @@ func TestOtherVersionsAndDocumentsAreRefused(t *testing.T) {
 	for _, c := range codecs() {
 		data, _ := c.encode()
 		_, doc, _ := bytes.Cut(data[:len(data)-trailerLen], []byte("\n"))
-		_, err := c.again(sealed("isobar " + c.kind + " 2\n" + string(doc)))
-		if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "version 1") {
-			t.Errorf("version 2 of %s: %v", c.kind, err)
+		_, err := c.again(sealed(fmt.Sprintf("isobar %s %d\n%s", c.kind, c.version+1, doc)))
+		if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("version %d", c.version+1)) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("version %d", c.version)) {
+			t.Errorf("version %d of %s: %v", c.version+1, c.kind, err)
+		}
+		if _, err := c.again(sealed(fmt.Sprintf("isobar %s 1\n%s", c.kind, doc))); err != nil {
+			t.Errorf("version 1 of %s: %v", c.kind, err)
 		}
 		for _, text := range []string{
 			"isobar other 1\n" + string(doc),

@@ -27,6 +27,8 @@ type Coordinator struct {
 	stop       bool    // asked to stop; remembered across restarts
 	outcome    Outcome // with phaseFinishing: how the region is about to end
 
+	target *Target // what to begin from instead of the current checkpoint, or nil
+
 	restarts  int           // since the last commit
 	restartAt time.Duration // with phaseWaiting
 	outage    outage
@@ -64,7 +66,7 @@ func (p phase) String() string {
 
 // NewCoordinator returns the Coordinator of a region that has not started.
 func NewCoordinator(c Config) *Coordinator {
-	co := &Coordinator{cfg: c, tasks: make(map[TaskID]Task, len(c.Tasks))}
+	co := &Coordinator{cfg: c, target: c.From, tasks: make(map[TaskID]Task, len(c.Tasks))}
 	for _, t := range c.Tasks {
 		co.tasks[t.ID] = t
 		if t.Reports {
@@ -154,6 +156,8 @@ func (c *Coordinator) take(now time.Duration, ev Event) {
 		if c.in(phaseRunning, ev) {
 			c.schedule.Request(tuple.MarkBarrier)
 		}
+	case RollbackRequested:
+		c.rollbackRequested(now, ev)
 	case StopRequested:
 		c.stopRequested(now)
 	case TimePassed:
@@ -225,7 +229,7 @@ func generationOf(ev Event) (g Generation, bound bool) {
 		return ev.Generation, true
 	case RestoreFailed:
 		return ev.Generation, true
-	case Started, GenerationRaised, Fenced, CheckpointRequested, StopRequested, TimePassed:
+	case Started, GenerationRaised, Fenced, CheckpointRequested, RollbackRequested, StopRequested, TimePassed:
 	}
 	return 0, false
 }

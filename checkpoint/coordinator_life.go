@@ -13,7 +13,17 @@ import (
 // never, so that GenerationRaised tells for certain what is committed.
 func (c *Coordinator) raise() {
 	c.phase = phaseRaising
-	c.do(RaiseGeneration{})
+	c.do(RaiseGeneration{To: c.target})
+	c.target = nil
+}
+
+// rollbackRequested ends the tasks as a failure does, without being one.
+func (c *Coordinator) rollbackRequested(now time.Duration, ev RollbackRequested) {
+	if c.phase != phaseWaiting && !c.stopTasks() {
+		c.note("the rollback to %s is ignored: the region is %s", ev.To, c.phase)
+		return
+	}
+	c.phase, c.target, c.restartAt = phaseWaiting, &ev.To, now
 }
 
 func (c *Coordinator) generationRaised(now time.Duration, ev GenerationRaised) {

@@ -34,6 +34,8 @@ type Config struct {
 	// MaxRestarts is how many restarts without a commit between them fail the
 	// region; 0 = no limit.
 	MaxRestarts int
+	// From, if set, is what the region begins from instead of its current checkpoint.
+	From *Target
 	// StoreRetry is the pause before a failed manifest write is repeated.
 	StoreRetry time.Duration
 }
@@ -133,6 +135,9 @@ type (
 	}
 	// CheckpointRequested: take a checkpoint now, whatever the interval.
 	CheckpointRequested struct{}
+	// RollbackRequested: go on from another checkpoint than the current one. What is
+	// under way is given up.
+	RollbackRequested struct{ To Target }
 	// StopRequested: take a last checkpoint, then finish.
 	StopRequested struct{}
 	// TimePassed: a moment asked for with WakeAt has come, or any other.
@@ -155,6 +160,7 @@ func (AckConfirmed) event()        {}
 func (TaskFailed) event()          {}
 func (RestoreFailed) event()       {}
 func (CheckpointRequested) event() {}
+func (RollbackRequested) event()   {}
 func (StopRequested) event()       {}
 func (TimePassed) event()          {}
 
@@ -167,7 +173,9 @@ type (
 	// StopTasks: end the tasks of this generation; whatever they still do is void.
 	StopTasks struct{ Generation Generation }
 	// RaiseGeneration: move the head so that the region has a new generation.
-	RaiseGeneration struct{}
+	RaiseGeneration struct {
+		To *Target // if set, what is to be the current checkpoint from then on
+	}
 	// Restore: wait until the tasks of older generations have ended, make new ones
 	// from the checkpoint, and answer TaskReady for each or RestoreFailed.
 	Restore struct {

@@ -8,7 +8,7 @@ import (
 
 const (
 	headKind    = "head"
-	headVersion = 1
+	headVersion = 2 // 1 had no superseded checkpoints, and pins without region and name
 )
 
 // EncodeHead returns the bytes of a head. It refuses one that DecodeHead would
@@ -50,9 +50,17 @@ func (h *Head) check() error {
 				"region %q: checkpoint %s follows %s", name, ref, last)
 			last = ref
 		}
+		for _, ref := range r.Superseded {
+			c.ref(fmt.Sprintf("region %q: superseded checkpoint %s", name, ref), ref)
+			c.add(ref.Generation < r.Generation, "region %q has generation %d, its superseded checkpoint is %s", name, r.Generation, ref)
+		}
 	}
-	for _, ref := range h.Pins {
-		c.ref(fmt.Sprintf("pin %s", ref), ref)
+	names := map[string]bool{}
+	for _, p := range h.Pins {
+		c.ref(fmt.Sprintf("pin %s", p), p.Ref)
+		key := p.Region + "/" + p.Name
+		c.add(p.Name == "" || !names[key], "region %q has two savepoints %q", p.Region, p.Name)
+		names[key] = true
 	}
 	return c.err()
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -32,9 +33,11 @@ type Mover struct {
 
 // swap is a new head and what follows from it.
 type swap struct {
-	head    *Head
-	done    []MoverAction // Raised and Advanced, in order
-	unknown error         // the outcome of the last try, if it is unknown
+	head     *Head
+	requests []MoverEvent  // what it carries out
+	changed  bool          // it is another head than the one before
+	done     []MoverAction // Raised, Advanced and Edited, in order
+	unknown  error         // the outcome of the last try, if it is unknown
 }
 
 // NewMover returns a Mover that knows the head as it was read.
@@ -53,7 +56,7 @@ func (m *Mover) Step(ev MoverEvent) []MoverAction {
 		return nil
 	}
 	switch ev := ev.(type) {
-	case RaiseRequested, AdvanceRequested:
+	case RaiseRequested, AdvanceRequested, EditRequested:
 		m.queue = append(m.queue, ev)
 		if m.swap == nil {
 			return m.begin()
@@ -79,14 +82,14 @@ func (m *Mover) answered(ev MoverEvent) []MoverAction {
 		return append(m.notYet(ev.Err), Reread{})
 	case HeadReread:
 		return m.reread(ev)
-	case RaiseRequested, AdvanceRequested: // no answers
+	case RaiseRequested, AdvanceRequested, EditRequested: // no answers
 	}
 	return []MoverAction{Reread{}}
 }
 
 // begin makes the next swap out of the queue, if that changes anything.
 func (m *Mover) begin() []MoverAction {
-	s := &swap{head: &Head{Topology: m.cfg.Topology, RunID: m.cfg.RunID, Regions: map[string]RegionHead{}}}
+	s := &swap{requests: m.queue, head: &Head{Topology: m.cfg.Topology, RunID: m.cfg.RunID, Regions: map[string]RegionHead{}}}
 	if m.head != nil {
 		s.head = m.head.Clone()
 	}
@@ -96,12 +99,14 @@ func (m *Mover) begin() []MoverAction {
 			s.raise(ev)
 		case AdvanceRequested:
 			s.advance(ev, max(m.cfg.Retained, 1))
+		case EditRequested:
+			s.edit(ev)
 		default: // no requests
 		}
 	}
 	m.queue = nil
-	if len(s.done) == 0 {
-		return nil
+	if !s.changed {
+		return s.done
 	}
 	m.swaps++
 	s.head.Writer = fmt.Sprintf("%s-%d", m.cfg.Writer, m.swaps)
@@ -109,15 +114,29 @@ func (m *Mover) begin() []MoverAction {
 	return []MoverAction{Swap{Old: m.version, Head: s.head}}
 }
 
+// edit makes an operator's change, if it can be made.
+func (s *swap) edit(ev EditRequested) {
+	edited := s.head.Clone()
+	dropped, err := ev.Edit(edited)
+	if err == nil {
+		s.head, s.changed = edited, true
+	}
+	s.done = append(s.done, Edited{ID: ev.ID, Dropped: dropped, Err: err})
+}
+
 func (s *swap) raise(ev RaiseRequested) {
 	r := s.head.Regions[ev.Region]
 	s.head.Generation++
 	r.Generation = s.head.Generation
 	s.head.Regions[ev.Region] = r
+	s.changed = true
 	raised := Raised{Region: ev.Region, Generation: r.Generation}
-	if current := r.Current(); current != nil {
+	if ev.To != nil {
+		raised.Err = s.head.goBack(ev.Region, *ev.To)
+	}
+	if current := s.head.Regions[ev.Region].Current(); current != nil {
 		from := *current
-		raised.From, raised.Oldest = &from, r.Retained[0].Batch
+		raised.From, raised.Oldest = &from, s.head.Oldest(ev.Region)
 	}
 	s.done = append(s.done, raised)
 }
@@ -131,25 +150,16 @@ func (s *swap) advance(ev AdvanceRequested, retained int) {
 		return
 	}
 	refs := append(r.Retained, ev.Ref)
-	surplus := len(refs) - retained
-	var dropped []Ref
-	r.Retained = nil
-	for i, ref := range refs {
-		if i < surplus && !s.pinned(ref) {
-			dropped = append(dropped, ref)
-		} else {
-			r.Retained = append(r.Retained, ref)
-		}
-	}
+	surplus := max(len(refs)-retained, 0)
+	dropped := slices.Clone(refs[:surplus])
+	r.Retained = slices.Clone(refs[surplus:])
 	s.head.Regions[ev.Region] = r
+	s.changed = true
 	s.done = append(s.done, Advanced{
 		Region: ev.Region, Generation: ev.Generation, Batch: ev.Ref.Batch,
-		Oldest: r.Retained[0].Batch, Dropped: dropped,
+		Oldest:  s.head.Oldest(ev.Region),
+		Dropped: slices.DeleteFunc(dropped, func(ref Ref) bool { return s.head.keeps(ev.Region, ref) }),
 	})
-}
-
-func (s *swap) pinned(ref Ref) bool {
-	return slices.ContainsFunc(s.head.Pins, func(p Ref) bool { return p.Manifest == ref.Manifest })
 }
 
 // succeed takes the swap as carried out, tells whom it concerns, and goes on.
@@ -159,12 +169,21 @@ func (m *Mover) succeed(v Version) []MoverAction {
 	return append(s.done, m.begin()...)
 }
 
-// reread decides what became of a swap whose outcome is not known: invariant I2.
+// reread decides what became of a swap whose outcome is not known: invariant I2. A head
+// that an operator has edited is no other writer's: every writer begins with a generation
+// of its own.
 func (m *Mover) reread(ev HeadReread) []MoverAction {
 	s := m.swap
 	switch {
 	case ev.Head != nil && ev.Head.Writer == s.head.Writer:
 		return m.succeed(ev.Version)
+	case ev.Head != nil && m.moves(s) && sameLine(s.head, ev.Head): // edited since
+		s.head = ev.Head.Clone()
+		return m.succeed(ev.Version)
+	case ev.Head != nil && m.head != nil && ev.Version != m.version && sameLine(m.head, ev.Head):
+		m.head, m.version, m.swap = ev.Head.Clone(), ev.Version, nil
+		m.queue = append(s.requests, m.queue...)
+		return m.begin()
 	case s.unknown != nil && ev.Version == m.version:
 		again := Swap{Old: m.version, Head: s.head}
 		return append(m.notYet(s.unknown), again)
@@ -176,6 +195,20 @@ func (m *Mover) reread(ev HeadReread) []MoverAction {
 	}
 	return []MoverAction{Lost{fmt.Errorf("move the head of topology %q from version %q as writer %q: %w: %s",
 		m.cfg.Topology, m.version, s.head.Writer, ErrHeadMoved, found)}}
+}
+
+// moves reports whether a swap does more than what an operator asks for, so that a head
+// which says the same was made from it.
+func (m *Mover) moves(s *swap) bool { return m.head == nil || !sameLine(m.head, s.head) }
+
+// sameLine reports whether two heads say the same of what is committed and of who may
+// write, so that they differ in nothing but what an operator keeps.
+func sameLine(a, b *Head) bool {
+	return a.Topology == b.Topology && a.RunID == b.RunID && a.Generation == b.Generation &&
+		maps.EqualFunc(a.Regions, b.Regions, func(a, b RegionHead) bool {
+			x, y := a.Current(), b.Current()
+			return a.Generation == b.Generation && (x == nil) == (y == nil) && (x == nil || *x == *y)
+		})
 }
 
 // notYet tells the regions in the swap that it is being tried again.

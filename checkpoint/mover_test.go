@@ -29,12 +29,13 @@ func TestMoverTranscript(t *testing.T) {
 				}}
 			}
 			if d.HasArg("pin") {
-				c.Head.Pins = []Ref{testRef(5, 4)}
+				c.Head.Pins = []Pin{{Ref: testRef(5, 4), Region: "a"}}
 			}
 			m = NewMover(c)
 			return ""
 		case "step":
 			return transcript(t, d, false, func(_ time.Duration, l *line) (out []string) {
+				stored = m.head
 				for _, a := range m.Step(moverEvent(l)) {
 					out = append(out, formatMover(a))
 				}
@@ -50,11 +51,28 @@ func testRef(g Generation, n BatchID) Ref {
 	return Ref{Generation: g, Batch: n, Manifest: ManifestName(g, n, "r", "u")}
 }
 
+// stored is the head that the Mover of a transcript knows to be in the store.
+var stored *Head
+
 func moverEvent(l *line) MoverEvent {
 	err := errors.New("store is away")
 	switch l.verb {
 	case "raise":
-		return RaiseRequested{l.args["region"]}
+		ev := RaiseRequested{Region: l.args["region"]}
+		switch {
+		case l.args["to"] == "beginning":
+			ev.To = &Target{}
+		case l.has("to"):
+			ev.To = &Target{l.ref("to")}
+		}
+		return ev
+	case "pin":
+		ref := l.ref("ref")
+		return EditRequested{1, PinEdit(ref.Generation, ref.Batch, l.args["name"])}
+	case "unpin":
+		return EditRequested{2, UnpinEdit(0, 0, l.args["name"])}
+	case "prune":
+		return EditRequested{3, PruneEdit(int(l.num("keep")))}
 	case "advance":
 		return AdvanceRequested{l.args["region"], Generation(l.num("gen")), *l.ref("ref")}
 	case "swapped":
@@ -65,6 +83,11 @@ func moverEvent(l *line) MoverEvent {
 		return SwapUnknown{err}
 	case "reread":
 		ev := HeadReread{Version: Version(l.args["version"])}
+		if l.has("edited") { // the last head that was stored, with a pin that an operator has set
+			ev.Head = stored.Clone()
+			ev.Head.Writer = "operator"
+			ev.Head.Pins = append(ev.Head.Pins, Pin{*ev.Head.Regions["a"].Current(), "a", "mine"})
+		}
 		if l.has("writer") {
 			ev.Head = &Head{Topology: "t", Writer: l.args["writer"]}
 		}
@@ -83,7 +106,13 @@ func formatMover(a MoverAction) string {
 	case Reread:
 		return "Reread"
 	case Raised:
-		return fmt.Sprintf("Raised region=%s gen=%d from=%s oldest=%d", a.Region, a.Generation, refName(a.From), a.Oldest)
+		text := fmt.Sprintf("Raised region=%s gen=%d from=%s oldest=%d", a.Region, a.Generation, refName(a.From), a.Oldest)
+		if a.Err != nil {
+			text += ": " + a.Err.Error()
+		}
+		return text
+	case Edited:
+		return fmt.Sprintf("Edited id=%d dropped=%v err=%v", a.ID, a.Dropped, a.Err)
 	case Advanced:
 		return fmt.Sprintf("Advanced region=%s gen=%d batch=%d oldest=%d dropped=%v", a.Region, a.Generation, a.Batch, a.Oldest, a.Dropped)
 	case SwapFailed:
@@ -100,6 +129,12 @@ func formatHead(h *Head) string {
 	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
 		r := h.Regions[name]
 		fmt.Fprintf(&sb, " %s:%d%v", name, r.Generation, r.Retained)
+		if len(r.Superseded) > 0 {
+			fmt.Fprintf(&sb, "superseded=%v", r.Superseded)
+		}
+	}
+	for _, p := range h.Pins {
+		fmt.Fprintf(&sb, " pin=%s/%s/%s", p.Region, p, p.Name)
 	}
 	return sb.String()
 }
@@ -181,7 +216,7 @@ func (w *moverWorld) request() {
 	r := w.regions[name]
 	if r.raising == 0 && (r.generation == 0 || rapid.IntRange(0, 3).Draw(w.t, "raise") == 2) {
 		r.raising++
-		w.step(RaiseRequested{name})
+		w.step(RaiseRequested{Region: name})
 		return
 	}
 	g := r.generation
@@ -237,7 +272,7 @@ func (w *moverWorld) check(a MoverAction) {
 			}
 		}
 		r.committed = a.Batch
-	case SwapFailed:
+	case SwapFailed, Edited:
 	case Lost:
 		w.t.Fatalf("lost without another writer: %v", a.Err)
 	}

@@ -7,7 +7,16 @@ type MoverEvent interface{ moverEvent() }
 
 type (
 	// RaiseRequested: a region wants a new generation.
-	RaiseRequested struct{ Region string }
+	RaiseRequested struct {
+		Region string
+		// To, if set, is to be the current checkpoint from then on.
+		To *Target
+	}
+	// EditRequested: an operator wants the head to be changed. ID comes back in Edited.
+	EditRequested struct {
+		ID   int
+		Edit Edit
+	}
 	// AdvanceRequested: a region has a new complete checkpoint.
 	AdvanceRequested struct {
 		Region     string
@@ -31,6 +40,7 @@ type (
 )
 
 func (RaiseRequested) moverEvent()   {}
+func (EditRequested) moverEvent()    {}
 func (AdvanceRequested) moverEvent() {}
 func (SwapSucceeded) moverEvent()    {}
 func (SwapRefused) moverEvent()      {}
@@ -59,6 +69,15 @@ type (
 		Generation Generation
 		From       *Ref
 		Oldest     BatchID
+		// Err says why From is not what was asked for; it is the current one then.
+		Err error
+	}
+	// Edited: the operator's change is made, or Err says why not. Delete what only the
+	// Dropped checkpoints name.
+	Edited struct {
+		ID      int
+		Dropped []Ref
+		Err     error
 	}
 	// Advanced: answer HeadMoved to the region's Coordinator, then delete what only
 	// the Dropped checkpoints name.
@@ -84,6 +103,7 @@ type (
 func (Swap) moverAction()       {}
 func (Reread) moverAction()     {}
 func (Raised) moverAction()     {}
+func (Edited) moverAction()     {}
 func (Advanced) moverAction()   {}
 func (SwapFailed) moverAction() {}
 func (Lost) moverAction()       {}

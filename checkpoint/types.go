@@ -7,6 +7,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/isobar-io/isobar/txn"
 )
@@ -79,6 +80,17 @@ type RegionHead struct {
 	// Retained are the checkpoints that can be gone back to, oldest first; the last
 	// is the current one. None before the first commit.
 	Retained []Ref `json:"retained"`
+	// Superseded are checkpoints that a rollback has undone. They are kept until they
+	// are pruned, so that it can be undone too.
+	Superseded []Ref `json:"superseded,omitempty"`
+}
+
+// Pin keeps a checkpoint whatever becomes of the retained ones.
+type Pin struct {
+	Ref
+	Region string `json:"region"`
+	// Name is the operator's name of a savepoint; empty for a pin without.
+	Name string `json:"name,omitempty"`
 }
 
 // Current returns the newest complete checkpoint, or nil.
@@ -96,7 +108,7 @@ type Head struct {
 	RunID      string                `json:"runId"`      // names the transactions of this line of checkpoints
 	Generation Generation            `json:"generation"` // the highest ever given to a region
 	Regions    map[string]RegionHead `json:"regions"`
-	Pins       []Ref                 `json:"pins,omitempty"`
+	Pins       []Pin                 `json:"pins,omitempty"`
 	// Writer is different in every version of the head, so that no two are equal
 	// and a writer recognises its own after an unknown outcome.
 	Writer string `json:"writer"`
@@ -105,13 +117,62 @@ type Head struct {
 // Clone returns a copy that shares nothing with h.
 func (h *Head) Clone() *Head {
 	c := *h
-	c.Pins = append([]Ref(nil), h.Pins...)
+	c.Pins = append([]Pin(nil), h.Pins...)
 	c.Regions = make(map[string]RegionHead, len(h.Regions))
 	for name, r := range h.Regions {
 		r.Retained = append([]Ref(nil), r.Retained...)
+		r.Superseded = append([]Ref(nil), r.Superseded...)
 		c.Regions[name] = r
 	}
 	return &c
+}
+
+// Kept returns every checkpoint of a region that can be gone back to, each once: the
+// retained ones, oldest first, then the superseded and the pinned ones.
+func (h *Head) Kept(region string) []Ref {
+	var kept []Ref
+	add := func(ref Ref) {
+		if !slices.ContainsFunc(kept, func(k Ref) bool { return k.Manifest == ref.Manifest }) {
+			kept = append(kept, ref)
+		}
+	}
+	for _, ref := range h.Regions[region].Retained {
+		add(ref)
+	}
+	for _, ref := range h.Regions[region].Superseded {
+		add(ref)
+	}
+	for _, p := range h.Pins {
+		if p.Region == region {
+			add(p.Ref)
+		}
+	}
+	return kept
+}
+
+// Find returns the kept checkpoint of that generation and batch, and its region. The
+// generations of regions differ, so there is at most one.
+func (h *Head) Find(g Generation, n BatchID) (region string, ref Ref, ok bool) {
+	for name := range h.Regions {
+		for _, ref := range h.Kept(name) {
+			if ref.Generation == g && ref.Batch == n {
+				return name, ref, true
+			}
+		}
+	}
+	return "", Ref{}, false
+}
+
+// Oldest returns the lowest batch of a region that can be gone back to, 0 if there is
+// none: what its sources still have to be able to read again.
+func (h *Head) Oldest(region string) BatchID {
+	oldest := BatchID(0)
+	for i, ref := range h.Kept(region) {
+		if i == 0 || ref.Batch < oldest {
+			oldest = ref.Batch
+		}
+	}
+	return oldest
 }
 
 // ComponentMeta records how a component was run.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"time"
 
@@ -60,7 +59,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 			g.Stop()
 		}
 	case checkpoint.RaiseGeneration:
-		m.moveHead(checkpoint.RaiseRequested{Region: r.Name})
+		m.moveHead(checkpoint.RaiseRequested{Region: r.Name, To: a.To})
 	case checkpoint.Restore:
 		m.restore(r, a)
 	case checkpoint.StartTasks:
@@ -222,9 +221,9 @@ func stacks() []byte {
 
 // retainedOf returns the checkpoints that the head keeps.
 func retainedOf(h *checkpoint.Head) []checkpoint.Ref {
-	refs := append([]checkpoint.Ref(nil), h.Pins...)
-	for r := range maps.Values(h.Regions) {
-		refs = append(refs, r.Retained...)
+	var refs []checkpoint.Ref
+	for region := range h.Regions {
+		refs = append(refs, h.Kept(region)...)
 	}
 	return refs
 }

@@ -29,7 +29,7 @@ func untilCounted(t *testing.T, counted []paddedCounter) context.Context {
 }
 
 func TestEverythingEmittedArrivesAtTheEndOfTheChain(t *testing.T) {
-	for _, m := range []mode{{"limit", 0}, {"at-most-once", 0}, {"exactly-once", 10}} {
+	for _, m := range []mode{{name: "limit"}, {name: "at-most-once"}, {name: "exactly-once", intervalMS: 10}} {
 		t.Run(m.String(), func(t *testing.T) {
 			counted := make([]paddedCounter, 1)
 			ctx := untilCounted(t, counted)

@@ -106,7 +106,7 @@ func TestEveryWordHasAnAge(t *testing.T) {
 	count := &timedCount{shape: shape{1, 2, 2}, lines: lines}
 	a := newAges(count.shape, make([]paddedCounter, 2))
 	began := time.Now()
-	if err := count.run(untilCounted(t, a.words), mode{"exactly-once", 10}, 100000, a); err != nil {
+	if err := count.run(untilCounted(t, a.words), mode{name: "exactly-once", intervalMS: 10}, 100000, a); err != nil {
 		t.Fatal(err)
 	}
 	old, late := spreadOf(a.old), spreadOf(a.late)

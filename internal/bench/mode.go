@@ -13,6 +13,7 @@ import (
 type mode struct {
 	name       string
 	intervalMS int // between barriers; 0 if there are none
+	combine    bool
 }
 
 // limitMode is the work written by hand.
@@ -21,11 +22,18 @@ const limitMode = "limit"
 // allModes are the modes of a workload that has a limit.
 const allModes = "limit,at-most-once,at-least-once@1000,exactly-once@1000,exactly-once@100"
 
+// combining is appended to the name of a mode in which senders combine tuples.
+const combining = "+combine"
+
 func (m mode) String() string {
-	if m.intervalMS == 0 {
-		return m.name
+	name := m.name
+	if m.combine {
+		name += combining
 	}
-	return m.name + "@" + strconv.Itoa(m.intervalMS)
+	if m.intervalMS == 0 {
+		return name
+	}
+	return name + "@" + strconv.Itoa(m.intervalMS)
 }
 
 // parseModes reads a list of modes. all is what an empty text stands for.
@@ -33,14 +41,16 @@ func parseModes(text, all string) ([]mode, error) {
 	if text == "" {
 		text = all
 	}
-	limited := strings.Contains(all, limitMode)
+	limited, combines := strings.Contains(all, limitMode), strings.Contains(all, combining)
 	return list(text, func(text string) (mode, error) {
 		name, interval, timed := strings.Cut(text, "@")
-		m := mode{name: name}
+		m := mode{}
+		m.name, m.combine = strings.CutSuffix(name, combining)
 		switch {
-		case name == limitMode && !timed && limited, name == "at-most-once" && !timed:
+		case m.combine && (!combines || m.name == limitMode):
+		case m.name == limitMode && !timed && limited, m.name == "at-most-once" && !timed:
 			return m, nil
-		case name == "at-least-once", name == "exactly-once":
+		case m.name == "at-least-once", m.name == "exactly-once":
 			var err error
 			if m.intervalMS, err = strconv.Atoi(interval); err == nil && m.intervalMS > 0 {
 				return m, nil

@@ -24,7 +24,7 @@ func (w wordCount) comparisons(o options) ([]comparison, error) {
 		return nil, err
 	}
 	shapes, shapesErr := parseShapes(o.shapes, "1/1/1,1/2/2")
-	modes, modesErr := parseModes(o.modes, allModes)
+	modes, modesErr := parseModes(o.modes, allModes+",exactly-once+combine@1000,exactly-once+combine@100")
 	var all []comparison
 	for _, s := range shapes {
 		all = append(all, comparison{
@@ -47,8 +47,14 @@ func countWords(ctx context.Context, m mode, lines []string, s shape, counted []
 	}
 	b := engine.NewTopologyBuilder()
 	b.SetSpout("lines", func() txn.Spout { return &lineSpout{lines: lines} }, s.spouts)
-	b.SetBolt("split", func() txn.Bolt { return splitBolt{} }, s.splits).ShuffleGrouping("lines")
-	b.SetBolt("count", func() txn.Bolt { return &countBolt{told: counted} }, s.counts).FieldsGrouping("split", "word")
+	if m.combine {
+		b.SetBolt("split", func() txn.Bolt { return onesBolt{} }, s.splits).ShuffleGrouping("lines")
+		b.SetBolt("count", func() txn.Bolt { return &sumBolt{countBolt{told: counted}} }, s.counts).
+			Grouping("split", tuple.DefaultStream, engine.Fields("word").Combine("n", txn.CombineSum))
+	} else {
+		b.SetBolt("split", func() txn.Bolt { return splitBolt{} }, s.splits).ShuffleGrouping("lines")
+		b.SetBolt("count", func() txn.Bolt { return &countBolt{told: counted} }, s.counts).FieldsGrouping("split", "word")
+	}
 	topology, err := b.Build()
 	if err != nil {
 		return err
@@ -145,4 +151,32 @@ func (b *countBolt) Execute(*tuple.Tuple, *txn.Collector) error {
 		b.untold = 0
 	}
 	return b.counts.Add(1)
+}
+
+// onesBolt emits the words of a line, each with the number 1.
+type onesBolt struct{}
+
+func (onesBolt) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "n") }
+
+func (onesBolt) Execute(t *tuple.Tuple, out *txn.Collector) error {
+	line, one := t.Str(0), tuple.Int64(1)
+	for from, to := nextWord(line, 0); from < to; from, to = nextWord(line, to) {
+		out.Emit2(tuple.String(line[from:to]), one)
+	}
+	return nil
+}
+
+// sumBolt adds up the numbers of each word.
+type sumBolt struct{ countBolt }
+
+// ExecuteKeyed adds up the numbers of a frame.
+func (b *sumBolt) ExecuteKeyed(words *txn.KeyedBatch, _ *txn.Collector) error {
+	came := int64(0)
+	err := b.counts.AddEach(words, func(row []tuple.Value) int64 {
+		n := row[1].Int64()
+		came += n
+		return n
+	})
+	b.counted.Add(came)
+	return err
 }

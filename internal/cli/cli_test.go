@@ -81,7 +81,7 @@ func build(t *testing.T, topology string) (data string, store *filestore.Store) 
 	head(t, store, &checkpoint.Head{
 		Topology: topology, RunID: "run-1", Generation: 2, Writer: "w1",
 		Regions: map[string]checkpoint.RegionHead{"count": {Generation: 2, Retained: []checkpoint.Ref{put(1, 1), put(2, 5)}}},
-		Pins:    []checkpoint.Ref{put(1, 2)},
+		Pins:    []checkpoint.Pin{{Ref: put(1, 2), Region: "lines"}},
 	})
 	return data, store
 }

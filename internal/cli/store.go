@@ -134,12 +134,12 @@ func (a archive) entries() []entry {
 			all = append(all, entry{ref: ref, region: region, current: i == len(retained)-1})
 		}
 	}
-	for _, ref := range a.head.Pins {
-		if i, ok := named[ref.Manifest]; ok {
+	for _, p := range a.head.Pins {
+		if i, ok := named[p.Manifest]; ok {
 			all[i].pinned = true
 			continue
 		}
-		all = append(all, entry{ref: ref, pinned: true})
+		all = append(all, entry{ref: p.Ref, region: p.Region, pinned: true})
 	}
 	return all
 }

@@ -185,7 +185,7 @@ func (l *lead) do(a checkpoint.Action) {
 	case checkpoint.StopTasks:
 		m.endTasks(l.region, func(t *task) bool { return t.gen == a.Generation })
 	case checkpoint.RaiseGeneration:
-		m.move(checkpoint.RaiseRequested{Region: l.region.name})
+		m.move(checkpoint.RaiseRequested{Region: l.region.name, To: a.To})
 	case checkpoint.Restore:
 		l.gen, l.started = a.Generation, false
 		if !w.is(PoisonAcrossRollbacks) {
