@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -109,7 +108,7 @@ func (m *Mover) begin() []MoverAction {
 		return s.done
 	}
 	m.swaps++
-	s.head.Writer = fmt.Sprintf("%s-%d", m.cfg.Writer, m.swaps)
+	s.head.Writer, s.head.Editor = fmt.Sprintf("%s-%d", m.cfg.Writer, m.swaps), ""
 	m.swap = s
 	return []MoverAction{Swap{Old: m.version, Head: s.head}}
 }
@@ -170,23 +169,21 @@ func (m *Mover) succeed(v Version) []MoverAction {
 }
 
 // reread decides what became of a swap whose outcome is not known: invariant I2. A head
-// that an operator has edited is no other writer's: every writer begins with a generation
-// of its own.
+// that an operator has edited keeps the mark of its writer: it is ours, or still the one
+// that the swap is to replace.
 func (m *Mover) reread(ev HeadReread) []MoverAction {
 	s := m.swap
 	switch {
 	case ev.Head != nil && ev.Head.Writer == s.head.Writer:
-		return m.succeed(ev.Version)
-	case ev.Head != nil && m.moves(s) && sameLine(s.head, ev.Head): // edited since
 		s.head = ev.Head.Clone()
 		return m.succeed(ev.Version)
-	case ev.Head != nil && m.head != nil && ev.Version != m.version && sameLine(m.head, ev.Head):
-		m.head, m.version, m.swap = ev.Head.Clone(), ev.Version, nil
-		m.queue = append(s.requests, m.queue...)
-		return m.begin()
 	case s.unknown != nil && ev.Version == m.version:
 		again := Swap{Old: m.version, Head: s.head}
 		return append(m.notYet(s.unknown), again)
+	case ev.Head != nil && m.head != nil && ev.Version != m.version && ev.Head.Writer == m.head.Writer:
+		m.head, m.version, m.swap = ev.Head.Clone(), ev.Version, nil
+		m.queue = append(s.requests, m.queue...)
+		return m.begin()
 	}
 	m.lost = true
 	found := "there is none"
@@ -195,20 +192,6 @@ func (m *Mover) reread(ev HeadReread) []MoverAction {
 	}
 	return []MoverAction{Lost{fmt.Errorf("move the head of topology %q from version %q as writer %q: %w: %s",
 		m.cfg.Topology, m.version, s.head.Writer, ErrHeadMoved, found)}}
-}
-
-// moves reports whether a swap does more than what an operator asks for, so that a head
-// which says the same was made from it.
-func (m *Mover) moves(s *swap) bool { return m.head == nil || !sameLine(m.head, s.head) }
-
-// sameLine reports whether two heads say the same of what is committed and of who may
-// write, so that they differ in nothing but what an operator keeps.
-func sameLine(a, b *Head) bool {
-	return a.Topology == b.Topology && a.RunID == b.RunID && a.Generation == b.Generation &&
-		maps.EqualFunc(a.Regions, b.Regions, func(a, b RegionHead) bool {
-			x, y := a.Current(), b.Current()
-			return a.Generation == b.Generation && (x == nil) == (y == nil) && (x == nil || *x == *y)
-		})
 }
 
 // notYet tells the regions in the swap that it is being tried again.

@@ -35,7 +35,9 @@ func TestMoverTranscript(t *testing.T) {
 			return ""
 		case "step":
 			return transcript(t, d, false, func(_ time.Duration, l *line) (out []string) {
-				stored = m.head
+				if stored, swapped = m.head, nil; m.swap != nil {
+					swapped = m.swap.head
+				}
 				for _, a := range m.Step(moverEvent(l)) {
 					out = append(out, formatMover(a))
 				}
@@ -51,8 +53,9 @@ func testRef(g Generation, n BatchID) Ref {
 	return Ref{Generation: g, Batch: n, Manifest: ManifestName(g, n, "r", "u")}
 }
 
-// stored is the head that the Mover of a transcript knows to be in the store.
-var stored *Head
+// stored is the head that the Mover of a transcript knows to be in the store, swapped
+// the one that it wants there.
+var stored, swapped *Head
 
 func moverEvent(l *line) MoverEvent {
 	err := errors.New("store is away")
@@ -85,11 +88,14 @@ func moverEvent(l *line) MoverEvent {
 		ev := HeadReread{Version: Version(l.args["version"])}
 		if l.has("edited") { // the last head that was stored, with a pin that an operator has set
 			ev.Head = stored.Clone()
-			ev.Head.Writer = "operator"
+			ev.Head.Editor = "operator"
 			ev.Head.Pins = append(ev.Head.Pins, Pin{*ev.Head.Regions["a"].Current(), "a", "mine"})
 		}
 		if l.has("writer") {
 			ev.Head = &Head{Topology: "t", Writer: l.args["writer"]}
+			if swapped != nil && swapped.Writer == ev.Head.Writer {
+				ev.Head = swapped
+			}
 		}
 		return ev
 	case "reread-failed":

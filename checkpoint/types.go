@@ -109,9 +109,12 @@ type Head struct {
 	Generation Generation            `json:"generation"` // the highest ever given to a region
 	Regions    map[string]RegionHead `json:"regions"`
 	Pins       []Pin                 `json:"pins,omitempty"`
-	// Writer is different in every version of the head, so that no two are equal
-	// and a writer recognises its own after an unknown outcome.
+	// Writer is different in every version that a topology master has written, so that
+	// it recognises its own after an unknown outcome.
 	Writer string `json:"writer"`
+	// Editor is different in every version that an operator has edited: of the version
+	// that Writer has written, unless the edit has raised the generation.
+	Editor string `json:"editor,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with h.

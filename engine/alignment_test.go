@@ -43,7 +43,7 @@ type tagged struct {
 	total   int
 	emitted *perBatch
 	n       int
-	calls   int
+	gate    func(part, line int) bool
 	open    txn.BatchID
 }
 
@@ -56,7 +56,10 @@ func (s *tagged) Partitions(context.Context) ([]txn.PartitionID, error) {
 func (s *tagged) Seek(txn.PartitionID, []byte) error { s.open = 1; return nil }
 
 func (s *tagged) NextTuple(out *txn.Collector) (txn.Status, error) {
-	if s.calls++; s.calls%6 == 0 {
+	if s.gate == nil {
+		s.gate = paced(5)
+	}
+	if !s.gate(0, 0) {
 		return txn.Idle, nil
 	}
 	if s.n == s.total {

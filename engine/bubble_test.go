@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/tuple"
@@ -19,12 +20,19 @@ import (
 // of minutes costs nothing and "nothing happens any more" can be asked for. For time
 // to pass while there is input, a spout must be idle now and then.
 
-// paced returns a gate for lines that makes a spout idle after every n lines.
+// paced returns a gate for lines that makes a spout idle after every n lines, until a
+// millisecond has passed since it was asked for the first of them.
 func paced(n int) func(part, line int) bool {
-	calls := 0
+	left, began := 0, time.Time{}
 	return func(int, int) bool {
-		calls++
-		return calls%(n+1) != 0
+		if left == 0 {
+			if time.Since(began) < time.Millisecond {
+				return false
+			}
+			left, began = n, time.Now()
+		}
+		left--
+		return true
 	}
 }
 

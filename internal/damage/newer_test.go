@@ -93,7 +93,7 @@ func TestFilesOfANewerVersion(t *testing.T) {
 	}
 	changes := []change{
 		{"head", func(t *testing.T, f *folder) {
-			f.write(t, headName, sealed("head", 2, document(f.read(t, headName))))
+			f.write(t, headName, sealed("head", 3, document(f.read(t, headName))))
 		}, headName, "newer isobar", false},
 		{"manifest", func(t *testing.T, f *folder) {
 			f.setManifest(t, func(data []byte) []byte { return sealed("manifest", 2, document(data)) })
