@@ -90,10 +90,22 @@ func (s *steps) hook(step string) {
 	}
 }
 
-// timedStore tells when files of state are opened and closed.
+// timedStore tells when files of state are opened and closed, or linked.
 type timedStore struct {
 	checkpoint.Store
 	steps *steps
+}
+
+// Link links an object.
+func (s timedStore) Link(ctx context.Context, name, path string) error {
+	s.steps.mu.Lock()
+	defer s.steps.mu.Unlock()
+	if s.steps.opened.IsZero() {
+		s.steps.opened = time.Now()
+	}
+	err := s.Store.(checkpoint.Linker).Link(ctx, name, path)
+	s.steps.fetched = time.Now() // they are verified later, which counts as ingestion
+	return err
 }
 
 // Open opens an object.
