@@ -48,6 +48,14 @@ func NewMover(c MoverConfig) *Mover {
 	return m
 }
 
+// Head returns a copy of the head as it was last read or written; nil if there is none.
+func (m *Mover) Head() *Head {
+	if m.head == nil {
+		return nil
+	}
+	return m.head.Clone()
+}
+
 // Step takes one event and returns what to do, in order. After a Lost there are no
 // further actions. The result is the caller's; a Head in it is not to be changed.
 func (m *Mover) Step(ev MoverEvent) []MoverAction {

@@ -8,6 +8,8 @@ package checkpoint
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/isobar-io/isobar/txn"
 )
@@ -73,6 +75,17 @@ type Ref struct {
 
 // String returns the checkpoint's name: generation.batch.
 func (r Ref) String() string { return fmt.Sprintf("%d.%d", r.Generation, r.Batch) }
+
+// ParseRef takes a checkpoint's name apart.
+func ParseRef(name string) (g Generation, n BatchID, err error) {
+	left, right, ok := strings.Cut(name, ".")
+	a, err1 := strconv.ParseUint(left, 10, 64)
+	b, err2 := strconv.ParseUint(right, 10, 64)
+	if !ok || err1 != nil || err2 != nil || a == 0 || b == 0 {
+		return 0, 0, fmt.Errorf("%q is not the name of a checkpoint: it is GENERATION.BATCH, such as 3.17", name)
+	}
+	return Generation(a), BatchID(b), nil
+}
 
 // RegionHead is the part of the head that belongs to one region.
 type RegionHead struct {

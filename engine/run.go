@@ -23,6 +23,8 @@ type (
 	Result = master.Result
 	// Progress is a look at a running topology.
 	Progress = master.Progress
+	// Start says what a run goes on from.
+	Start = master.Start
 	// Inspector looks at a run from outside.
 	Inspector = master.Inspector
 )
@@ -42,6 +44,7 @@ type options struct {
 	inspect  func(*Inspector)
 	hook     func(step string)
 	control  *Control
+	start    Start
 }
 
 // WithName names the topology; the default is "topology". Checkpoints belong to it.
@@ -52,6 +55,11 @@ func WithName(name string) Option {
 // WithConfig sets configuration that takes precedence over the topology's own.
 func WithConfig(v config.Values) Option {
 	return func(o *options) error { o.config = config.Merge(o.config, v); return nil }
+}
+
+// WithStart sets what the run goes on from; the default is the latest checkpoint.
+func WithStart(s Start) Option {
+	return func(o *options) error { o.start = s; return nil }
 }
 
 // Storage is where a run keeps its checkpoints and the state of its tasks.
@@ -219,6 +227,7 @@ func masterConfig(t *Topology, p *plan.Plan, conf config.Values, o *options, s S
 		Engine:      Version,
 		Logger:      o.logger,
 		Control:     o.control,
+		Start:       o.start,
 		Progress:    o.progress,
 		Inspect:     o.inspect,
 	}

@@ -47,7 +47,8 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	f.data = *f.String("data", filepath.Join(".isobar", name), "keep checkpoints and state in `DIR`")
 	assignments := f.Strings("c", nil, "set configuration, as in -c checkpoint.retained=5 (`KEY=VALUE`, repeatable)")
 	file := f.String("config", "", "read configuration from a YAML `FILE`")
-	listen := f.String("listen", "", "serve /metrics, /healthz and /debug/pprof at `ADDR`; \":9090\" is for this machine only")
+	listen := f.String("listen", "", "serve /metrics, /healthz, /debug/pprof and the commands of an operator at `ADDR`; \":9090\" is for this machine only")
+	start := startFlags(f)
 	verbose := f.Bool("verbose", "log what the engine does")
 	help := f.Bool("help", "show this help") // -h is rarely a flag of the topology's own
 	topo, err := build(f)
@@ -69,6 +70,10 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	if err != nil {
 		return usage(err)
 	}
+	from, err := start()
+	if err != nil {
+		return usage(err)
+	}
 	addr := ""
 	if *listen != "" {
 		if addr, err = listenAddress(*listen); err != nil {
@@ -82,6 +87,7 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 		engine.WithConfig(conf),
 		engine.WithLogger(log),
 		engine.WithProgress(show.progress),
+		engine.WithStart(from),
 		Local(f.data),
 	}, opts...)
 	if err := runAt(addr, name, topo, show, log, all); err != nil {
@@ -94,13 +100,14 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 // runAt runs a topology and shows the run at an address, if there is one.
 func runAt(addr, name string, topo *engine.Topology, show *screen, log *slog.Logger, opts []engine.Option) error {
 	if addr != "" {
-		s, err := serve(addr)
+		control := engine.NewControl()
+		s, err := serve(addr, control)
 		if err != nil {
 			return err
 		}
 		defer s.close(log)
 		fmt.Fprintf(show, "%s: metrics at http://%s/metrics\n", name, s.addr)
-		opts = append(opts, engine.WithInspector(s.handler.Watch))
+		opts = append(opts, engine.WithInspector(s.handler.Watch), engine.WithControl(control))
 	}
 	ctx, release := interruptible(show, name)
 	defer release()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/metrics"
 )
 
@@ -32,14 +33,14 @@ func listenAddress(flag string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// serve begins to serve at an address.
-func serve(addr string) (*server, error) {
+// serve begins to serve at an address, through which c can be used.
+func serve(addr string, c *engine.Control) (*server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	s := &server{handler: metrics.NewHandler(), addr: l.Addr(), ended: make(chan error, 1)}
-	s.http = http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second}
+	s.http = http.Server{Handler: operate(c, s.handler), ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.ended <- s.http.Serve(l) }()
 	return s, nil
 }

@@ -1,6 +1,10 @@
 package master
 
 import (
+	"context"
+	"errors"
+	"fmt"
+
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/link"
 	"github.com/isobar-io/isobar/engine/task"
@@ -9,33 +13,82 @@ import (
 // Control steers a running topology from outside.
 type Control struct{ mail *link.Mailbox[command] }
 
-type command uint8
+// command is what an operator wants: of activate, deactivate and checkpoint nothing
+// comes back, the others answer.
+type command struct {
+	verb  verb
+	name  string // of a savepoint, or of the checkpoint to go back to
+	reply chan<- answer
+}
+
+type verb uint8
 
 const (
-	activate command = iota
+	activate verb = iota
 	deactivate
 	checkpointNow
+	savepoint
+	rollback
+	showHead
 )
+
+// answer is what has become of a command.
+type answer struct {
+	refs []checkpoint.Ref
+	head *checkpoint.Head
+	err  error
+}
 
 // NewControl returns a Control for one run.
 func NewControl() *Control { return &Control{link.NewMailbox[command]()} }
 
 // Deactivate stops the input: spouts emit nothing more until Activate. What is under
 // way is processed and committed.
-func (c *Control) Deactivate() { c.mail.Put(deactivate) }
+func (c *Control) Deactivate() { c.mail.Put(command{verb: deactivate}) }
 
 // Activate lets spouts emit again.
-func (c *Control) Activate() { c.mail.Put(activate) }
+func (c *Control) Activate() { c.mail.Put(command{verb: activate}) }
 
 // Checkpoint asks for a checkpoint now, whatever the interval is.
-func (c *Control) Checkpoint() { c.mail.Put(checkpointNow) }
+func (c *Control) Checkpoint() { c.mail.Put(command{verb: checkpointNow}) }
+
+// Savepoint takes a checkpoint of every region and pins it under a name, which may be
+// "", until it is unpinned. It returns the checkpoints, once they are committed.
+func (c *Control) Savepoint(ctx context.Context, name string) ([]checkpoint.Ref, error) {
+	a := c.ask(ctx, savepoint, name)
+	return a.refs, a.err
+}
+
+// Rollback takes the region of a kept checkpoint, GENERATION.BATCH, back to it. It
+// returns once the head says so. What was published after that checkpoint cannot be
+// taken back, and is published again by the same input.
+func (c *Control) Rollback(ctx context.Context, name string) error {
+	return c.ask(ctx, rollback, name).err
+}
+
+// Head returns the head as the run knows it.
+func (c *Control) Head(ctx context.Context) (*checkpoint.Head, error) {
+	a := c.ask(ctx, showHead, "")
+	return a.head, a.err
+}
+
+func (c *Control) ask(ctx context.Context, v verb, name string) answer {
+	reply := make(chan answer, 1)
+	c.mail.Put(command{v, name, reply})
+	select {
+	case a := <-reply:
+		return a
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	}
+}
 
 // obey does what the operator says.
 func (m *Master) obey(c command) {
-	switch c {
+	switch c.verb {
 	case activate, deactivate:
 		m.activity = task.Active
-		if c == deactivate {
+		if c.verb == deactivate {
 			m.activity = task.Inactive
 		}
 		for _, r := range m.regions {
@@ -46,6 +99,117 @@ func (m *Master) obey(c command) {
 	case checkpointNow:
 		for _, r := range m.regions {
 			m.step(r, checkpoint.CheckpointRequested{})
+		}
+	case savepoint:
+		m.savepoint(c)
+	case rollback:
+		if err := m.rollback(c); err != nil {
+			c.reply <- answer{err: fmt.Errorf("roll back to %s: %w", c.name, err)}
+		}
+	case showHead:
+		c.reply <- answer{head: m.mover.Head()}
+	}
+}
+
+// saving is a savepoint that is being taken.
+type saving struct {
+	name  string
+	reply chan<- answer
+	after map[*region]checkpoint.BatchID // regions without it yet: the last batch that is too early
+	edits map[int]checkpoint.Ref         // pins under way, by id
+	refs  []checkpoint.Ref
+}
+
+func (m *Master) savepoint(c command) {
+	s := &saving{name: c.name, reply: c.reply, after: map[*region]checkpoint.BatchID{}, edits: map[int]checkpoint.Ref{}}
+	m.saving = append(m.saving, s)
+	for _, r := range m.regions {
+		if !r.started || r.over {
+			m.saved(s, fmt.Errorf("region %q is not running: try again", r.Name))
+			return
+		}
+		s.after[r] = r.injected
+	}
+	for _, r := range m.regions {
+		m.step(r, checkpoint.CheckpointRequested{})
+	}
+}
+
+// committedFor goes on with the savepoints that wait for a checkpoint of a region.
+func (m *Master) committedFor(r *region, n checkpoint.BatchID, g checkpoint.Generation) {
+	for _, s := range m.saving {
+		if early, waits := s.after[r]; waits && n > early {
+			delete(s.after, r)
+			m.edits++
+			s.edits[m.edits] = checkpoint.Ref{Generation: g, Batch: n}
+			m.moveHead(checkpoint.EditRequested{ID: m.edits, Edit: checkpoint.PinEdit(g, n, s.name)})
+		}
+	}
+}
+
+// edited takes what has become of a pin.
+func (m *Master) edited(a checkpoint.Edited) {
+	for _, s := range m.saving {
+		ref, mine := s.edits[a.ID]
+		if !mine {
+			continue
+		}
+		delete(s.edits, a.ID)
+		s.refs = append(s.refs, ref)
+		if a.Err != nil || len(s.edits)+len(s.after) == 0 {
+			m.saved(s, a.Err)
+		}
+		return
+	}
+}
+
+// saved answers who asked for a savepoint.
+func (m *Master) saved(s *saving, err error) {
+	for i, other := range m.saving {
+		if other == s {
+			m.saving = append(m.saving[:i:i], m.saving[i+1:]...)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("take savepoint %q: %w", s.name, err)
+	}
+	s.reply <- answer{refs: s.refs, err: err}
+}
+
+func (m *Master) rollback(c command) error {
+	name, ref, err := Find(m.mover.Head(), m.cfg.Plan.Topology, c.name)
+	if err != nil {
+		return err
+	}
+	r := m.region(name)
+	if !r.started || r.rolling != nil {
+		return fmt.Errorf("region %q is restarting: try again", name)
+	}
+	r.rolling = c.reply
+	m.step(r, checkpoint.RollbackRequested{To: checkpoint.Target{Ref: &ref}})
+	return nil
+}
+
+// raised answers who asked for a rollback.
+func (r *region) raised(err error) {
+	if r.rolling != nil {
+		r.rolling <- answer{err: err}
+		r.rolling = nil
+	}
+}
+
+// unanswered tells those who still wait that the run has ended.
+func (m *Master) unanswered() {
+	err := errors.New("the run has ended")
+	for len(m.saving) > 0 {
+		m.saved(m.saving[0], err)
+	}
+	for _, r := range m.regions {
+		r.raised(err)
+	}
+	for _, c := range m.cfg.Control.mail.Take() {
+		if c.reply != nil {
+			c.reply <- answer{err: err}
 		}
 	}
 }

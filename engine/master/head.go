@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -12,7 +13,8 @@ import (
 
 // readHead reads the head of a topology; nil if nothing was ever committed. A store
 // with checkpoints and no head is an error, never a fresh start (invariant I10).
-func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoint.Head, checkpoint.Version, error) {
+func readHead(ctx context.Context, cfg Config) (*checkpoint.Head, checkpoint.Version, error) {
+	s, p := cfg.Store, cfg.Plan
 	data, version, err := s.ReadHead(ctx)
 	if errors.Is(err, checkpoint.ErrNotFound) {
 		return nil, "", refuseHeadless(ctx, s, p)
@@ -31,9 +33,9 @@ func readHead(ctx context.Context, s checkpoint.Store, p *plan.Plan) (*checkpoin
 	case err != nil:
 		return nil, "", err
 	case moved:
-		return readHead(ctx, s, p)
+		return readHead(ctx, cfg)
 	}
-	if err := adoptNames(p, h); err != nil {
+	if err := adoptNames(ctx, cfg, h); err != nil {
 		return nil, "", err
 	}
 	return h, version, nil
@@ -83,18 +85,33 @@ func in(s checkpoint.Store) string {
 	return ""
 }
 
-// adoptNames gives the regions of p the names that their checkpoints have. A region is
-// named after its first component when it is first run; later edits of the graph may
-// put another one first.
-func adoptNames(p *plan.Plan, h *checkpoint.Head) error {
-	adopted := map[int]string{}
-	for name := range h.Regions {
-		i := slices.IndexFunc(p.Regions, func(r plan.Region) bool {
-			return slices.ContainsFunc(r.Tasks, func(id int) bool { return p.Component(id).ID == name })
+// adoptNames gives the regions of the plan the names that their checkpoints have. A
+// region is named after its first component when it is first run; later edits of the
+// graph may put another one first, or give it another name.
+func adoptNames(ctx context.Context, cfg Config, h *checkpoint.Head) error {
+	p := cfg.Plan
+	regionOf := func(component string) int {
+		return slices.IndexFunc(p.Regions, func(r plan.Region) bool {
+			return slices.ContainsFunc(r.Tasks, func(id int) bool { return p.Component(id).ID == component })
 		})
+	}
+	adopted := map[int]string{}
+	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
+		i := regionOf(cfg.Start.renamed(name))
+		if current := h.Regions[name].Current(); i < 0 && current != nil {
+			mf, err := checkpoint.ReadManifest(ctx, cfg.Store, *current)
+			if err != nil {
+				return fmt.Errorf("find region %q of topology %q: %w", name, p.Topology, err)
+			}
+			for component := range mf.Components {
+				i = max(i, regionOf(cfg.Start.renamed(component)))
+			}
+		}
 		switch {
+		case i < 0 && len(h.Regions[name].Retained) == 0:
+			continue // it has nothing
 		case i < 0:
-			return fmt.Errorf("the checkpoints of topology %q hold region %q, named after a component that it no longer has; it has the regions %s", p.Topology, name, regionNames(p))
+			return fmt.Errorf("the checkpoints of topology %q hold region %q, of whose components it has none any more; it has the regions %s", p.Topology, name, regionNames(p))
 		case adopted[i] != "":
 			return fmt.Errorf("the checkpoints of topology %q hold regions %q and %q, which are one region now: what they have committed cannot be put together", p.Topology, adopted[i], name)
 		}
@@ -133,6 +150,9 @@ func (m *Master) moveHead(ev checkpoint.MoverEvent) {
 		case checkpoint.Advanced:
 			moved, committed = true, true
 			dropped = append(dropped, a.Dropped...)
+		case checkpoint.Edited:
+			moved = moved || a.Err == nil
+			dropped = append(dropped, a.Dropped...)
 		default:
 		}
 		m.doHead(a)
@@ -158,6 +178,10 @@ func (m *Master) doHead(a checkpoint.MoverAction) {
 		if m.result.From == nil && m.result.Committed == 0 {
 			m.result.From = a.From
 		}
+		if a.Err != nil {
+			m.cfg.Logger.Error("the region goes on from its current checkpoint", "region", r.Name, "err", a.Err)
+		}
+		r.raised(a.Err)
 		m.step(r, checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
 		m.result.Last = m.regions[0].record.last()
 	case checkpoint.Advanced:
@@ -165,6 +189,9 @@ func (m *Master) doHead(a checkpoint.MoverAction) {
 		m.result.Committed++
 		m.step(r, checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
 		m.result.Last = m.regions[0].record.last()
+		m.committedFor(r, a.Batch, a.Generation)
+	case checkpoint.Edited:
+		m.edited(a)
 	case checkpoint.SwapFailed:
 		m.cfg.Logger.Warn("cannot move the head yet, will try again", "err", a.Err)
 		m.step(m.region(a.Region), checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})

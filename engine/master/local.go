@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,7 +69,9 @@ func (m *Master) leadLocal(ctx context.Context, r *region) {
 			}
 		case <-m.cfg.Control.mail.Signal():
 			for _, c := range m.cfg.Control.mail.Take() {
-				if c != checkpointNow { // there are no checkpoints
+				if c.reply != nil {
+					c.reply <- answer{err: errors.New("a run without checkpoints (transaction.topology: false) has none")}
+				} else if c.verb != checkpointNow {
 					m.obey(c)
 				}
 			}

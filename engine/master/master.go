@@ -35,6 +35,7 @@ type Config struct {
 	Engine      string // version of Isobar
 	Logger      *slog.Logger
 	Control     *Control // never nil
+	Start       Start
 	// Progress, if set, is called about once a second and at the end.
 	Progress func(Progress)
 	// Inspect, if set, is called once, when the run begins.
@@ -102,11 +103,14 @@ type Master struct {
 	began    time.Time
 	io       sync.WaitGroup // store calls under way
 	unique   string         // names this process's objects
+	runID    string
 	result   Result
 	err      error
 	errors   []ReportedError // the last ones
 	// activity is what the operator last said about input.
 	activity task.Activity
+	saving   []*saving
+	edits    int  // ids given to edits of the head
 	pause    bool // the last head call failed; wait before the next
 	flush    flusher
 	ctx      context.Context
@@ -126,6 +130,8 @@ type region struct {
 	manifest *checkpoint.Manifest // the last one built
 	record   *record
 	suspects *poison.Counter
+	injected checkpoint.BatchID // the last batch that was closed
+	rolling  chan<- answer      // who has asked for the rollback under way, or nil
 }
 
 // Unique returns a random text that names one process's writes.
@@ -143,13 +149,18 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now(), flush: newFlusher()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
-	head, version, err := readHead(m.ctx, cfg.Store, cfg.Plan)
+	head, version, err := readHead(m.ctx, cfg)
 	if err != nil {
 		return Result{}, err
 	}
 	runID := Unique()
 	if head != nil {
 		runID = head.RunID
+	}
+	m.runID = runID
+	targets, err := cfg.Start.targets(head, cfg.Plan.Topology)
+	if err != nil {
+		return Result{}, err
 	}
 	m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
 		Topology: cfg.Plan.Topology,
@@ -162,7 +173,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
 	m.slots = task.NewSlots(cfg.Plan)
 	for _, r := range cfg.Plan.Regions {
-		m.regions = append(m.regions, m.newRegion(r, runID))
+		m.regions = append(m.regions, m.newRegion(r, runID, targets[r.Name]))
 	}
 	m.inspect()
 	m.lead(ctx)
@@ -170,9 +181,10 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	return m.result, m.err
 }
 
-func (m *Master) newRegion(r plan.Region, runID string) *region {
+func (m *Master) newRegion(r plan.Region, runID string, from *checkpoint.Target) *region {
 	c := m.cfg.Timing
 	c.Region = r.Name
+	c.From = from
 	c.Tasks = task.CoordinatorTasks(m.cfg.Plan, r)
 	for _, id := range r.Tasks {
 		if m.cfg.Plan.Component(id).Ordered {
@@ -306,6 +318,7 @@ func (m *Master) stopTasks() {
 
 // end waits for what has been stopped.
 func (m *Master) end() {
+	m.unanswered()
 	for _, r := range m.regions {
 		g := r.gen.Load()
 		if g == nil {

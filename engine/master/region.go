@@ -67,6 +67,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 		m.spouts(r, task.Control{Activity: m.activity, Hold: a.Hold}) // activity outlives rollbacks
 		r.gen.Load().Start()
 	case checkpoint.InjectBarrier:
+		r.injected = a.Batch
 		m.spouts(r, task.Control{Kind: a.Kind, Batch: a.Batch, Pause: a.Pause, Resume: !a.Pause, At: m.now()})
 	case checkpoint.Resume:
 		m.spouts(r, task.Control{Resume: true})
@@ -122,7 +123,10 @@ type built struct {
 // made from it.
 func (m *Master) restore(r *region, a checkpoint.Restore) {
 	old := r.gen.Load()
-	r.started = false
+	r.started, r.injected = false, 0
+	if a.From != nil {
+		r.injected = a.From.Batch
+	}
 	if old != nil {
 		m.result.Restarts++
 		r.record.restarted()
@@ -150,6 +154,14 @@ func (m *Master) readCheckpoint(from *checkpoint.Ref) (*task.Restore, error) {
 	for {
 		mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, *from)
 		if err == nil {
+			left, err := m.cfg.Start.reshape(mf, m.runID)
+			if err != nil {
+				return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)
+			}
+			if left > 0 {
+				m.cfg.Logger.Warn("the checkpoint is a copy: transactions of the original are left alone",
+					"checkpoint", from.String(), "run", mf.RunID, "transactions", left)
+			}
 			return restoreFrom(m.cfg.Plan, mf)
 		}
 		if hopeless(err) || m.ctx.Err() != nil {

@@ -53,7 +53,7 @@ func restoreFrom(p *plan.Plan, mf *checkpoint.Manifest) (*task.Restore, error) {
 		res.Tasks[s.Component] = append(res.Tasks[s.Component], s)
 	}
 	if slices.Sort(gone); len(gone) > 0 {
-		return nil, fmt.Errorf("%s: it holds state of components that the topology no longer has: %q", what, slices.Compact(gone))
+		return nil, fmt.Errorf("%s: it holds state of components that the topology no longer has: %q: give them their new names (--map OLD=NEW), or leave it behind (--drop NAME)", what, slices.Compact(gone))
 	}
 	return res, nil
 }
