@@ -203,7 +203,7 @@ func TestWrongCommandLinesRunNothing(t *testing.T) {
 		"-c nimbus.seeds=x":                    {"nimbus.seeds is not supported yet"},
 		"-c a.b=1 -c transaction.topology=yes": {"-c a.b=1", "transaction.topology", "true or false"},
 		"--config no-such-file.yaml":           {"no-such-file.yaml"},
-		"-c checkpoint.store=s3://bucket/x":    {"s3://bucket/x", "only file:// is supported yet"},
+		"-c checkpoint.store=gs://bucket/x":    {"gs://bucket/x", "must begin with file:// or s3://"},
 		"-c checkpoint.store=file://relative/dir": {"file://relative/dir", "must be file:// and an absolute path"},
 		"-c checkpoint.store=/var/lib":            {`"/var/lib"`, "only file:// is supported yet"},
 	} {

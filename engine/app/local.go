@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
 	"github.com/isobar-io/isobar/engine"
-	"github.com/isobar-io/isobar/engine/config"
+	"github.com/isobar-io/isobar/engine/app/storage"
 	"github.com/isobar-io/isobar/internal/atomicfile"
 )
 
@@ -24,8 +24,8 @@ import (
 //	DATA/ran/TOPOLOGY                  notes that there are checkpoints, so that they are missed
 //	DATA/local/GENERATION/TASK/…       live state, rebuilt from the checkpoint at every start
 func Local(dir string) engine.Option {
-	return engine.WithStorage(func(_ context.Context, o engine.Opening) (engine.Storage, error) {
-		root, err := storeFolder(dir, o.Config.String("checkpoint.store"))
+	return engine.WithStorage(func(ctx context.Context, o engine.Opening) (engine.Storage, error) {
+		place, err := storage.Find(o.Config, dir)
 		if err != nil {
 			return engine.Storage{}, err
 		}
@@ -33,11 +33,11 @@ func Local(dir string) engine.Option {
 		if err != nil {
 			return engine.Storage{}, err
 		}
-		store, err := filestore.Open(filepath.Join(root, o.Topology), filestore.WithHook(o.Hook))
-		if err != nil {
-			return engine.Storage{}, errors.Join(err, unlock())
+		store, err := place.Open(ctx, o.Topology, o.Hook)
+		if err == nil {
+			err = remember(dir, o, store)
 		}
-		if err := remember(dir, o, store); err != nil {
+		if err != nil {
 			return engine.Storage{}, errors.Join(err, unlock())
 		}
 		state := pebblestate.New(pebblestate.Options{
@@ -56,13 +56,13 @@ func Local(dir string) engine.Option {
 // remember keeps a data folder whose checkpoints were taken away from starting from
 // nothing: it notes in DATA/ran/TOPOLOGY that there is a head, and refuses to go on
 // without one if that was noted.
-func remember(dir string, o engine.Opening, store *filestore.Store) error {
+func remember(dir string, o engine.Opening, store checkpoint.Store) error {
 	note := filepath.Join(dir, "ran", o.Topology)
 	noted, noteErr := os.ReadFile(note)
 	_, _, err := store.ReadHead(context.Background())
 	switch {
 	case err == nil:
-		if string(noted) == store.String()+"\n" {
+		if string(noted) == fmt.Sprintln(store) {
 			return nil
 		}
 		err := os.MkdirAll(filepath.Dir(note), 0o777)
@@ -83,12 +83,4 @@ func remember(dir string, o engine.Opening, store *filestore.Store) error {
 	}
 	return fmt.Errorf("topology %q has run in data folder %s with its checkpoints in %s, and there is no head in %s that says which are committed: put them back, or remove %s to start from nothing",
 		o.Topology, dir, strings.TrimSpace(string(noted)), store, note)
-}
-
-// storeFolder returns the folder that checkpoint.store names.
-func storeFolder(data, url string) (string, error) {
-	if url == "" {
-		return filepath.Join(data, "checkpoints"), nil
-	}
-	return config.StoreFolder(url)
 }

@@ -143,8 +143,9 @@ func TestFileIsStrict(t *testing.T) {
 		"transaction.topology: 1":                          "is 1, must be true or false",
 		"transaction.schedule.batch.delay.ms: 1s":          `is the text "1s", must be a whole number, 1 or more`,
 		"checkpoint.store: 5":                              "is 5, must be a text",
-		"checkpoint.store: s3://bucket":                    "only file:// is supported yet",
+		"checkpoint.store: gs://bucket":                    "must begin with file:// or s3://",
 		"checkpoint.store: file://relative":                "must be file:// and an absolute path",
+		"checkpoint.store: s3:///prefix":                   "must be s3://BUCKET or s3://BUCKET/PREFIX",
 		"checkpoint.retained: 3\n\ncheckpoint.retained: 3": "line 3: checkpoint.retained is set twice, first in line 1",
 		"transaction: {topology: false}":                   "keys are written flat, as transaction.topology: true",
 		"transaction.max.pending.bach: 2":                  "did you mean transaction.max.pending.batch?",
@@ -241,5 +242,8 @@ func TestAccessorsPanicOnProgrammingErrors(t *testing.T) {
 func TestStoreFolder(t *testing.T) {
 	if got, err := StoreFolder("file:///data/check%20points/"); err != nil || got != filepath.FromSlash("/data/check points") {
 		t.Errorf("folder %q, error %v", got, err)
+	}
+	if bucket, prefix, err := StoreBucket("s3://bucket/a/b/"); bucket != "bucket" || prefix != "a/b" || err != nil {
+		t.Errorf("bucket %q, prefix %q, error %v", bucket, prefix, err)
 	}
 }

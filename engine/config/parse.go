@@ -185,8 +185,25 @@ func checkStore(v string) error {
 	if v == "" {
 		return nil
 	}
+	if strings.HasPrefix(v, "s3:") {
+		_, _, err := StoreBucket(v)
+		return err
+	}
 	_, err := StoreFolder(v)
 	return err
+}
+
+// StoreBucket returns the bucket that a checkpoint store's s3:// URL names, and the
+// prefix in it, which may be empty.
+func StoreBucket(storeURL string) (bucket, prefix string, err error) {
+	u, err := url.Parse(storeURL)
+	if err != nil {
+		return "", "", fmt.Errorf("checkpoint store %q: %w", storeURL, err)
+	}
+	if u.Scheme != "s3" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return "", "", fmt.Errorf("checkpoint store %q: must be s3://BUCKET or s3://BUCKET/PREFIX", storeURL)
+	}
+	return u.Host, strings.Trim(u.Path, "/"), nil
 }
 
 // StoreFolder returns the folder that a checkpoint store's file:// URL names.
@@ -197,7 +214,7 @@ func StoreFolder(storeURL string) (string, error) {
 		return "", fmt.Errorf("checkpoint store %q: %w", storeURL, err)
 	}
 	if u.Scheme != "file" {
-		return "", fmt.Errorf("checkpoint store %q: only file:// is supported yet", storeURL)
+		return "", fmt.Errorf("checkpoint store %q: must begin with file:// or s3://", storeURL)
 	}
 	path := filepath.FromSlash(u.Path)
 	if runtime.GOOS == "windows" { // file:///C:/folder

@@ -150,7 +150,28 @@ var table = []Key{
 	},
 	{
 		Name: "checkpoint.store", Type: String, Default: "", Scope: ScopeTopology, check: checkStore,
-		Meaning: "Where checkpoints are kept: a `file://` URL with an absolute path. Empty: the folder `checkpoints` in the data folder.",
+		Meaning: "Where checkpoints are kept: a `file://` URL with an absolute path, or `s3://BUCKET/PREFIX`. Empty: the folder `checkpoints` in the data folder.",
+	},
+	{
+		Name: "checkpoint.s3.endpoint", Type: String, Default: "", Scope: ScopeTopology,
+		Meaning: "URL of the S3 server, as `https://HOST:PORT`. Empty: AWS. Credentials are never configured here: they come from the AWS environment variables, " +
+			"the shared credentials file, or the machine's role.",
+	},
+	{
+		Name: "checkpoint.s3.region", Type: String, Default: "", Scope: ScopeTopology,
+		Meaning: "Region of the bucket. Empty: asked of AWS; `us-east-1` at another endpoint.",
+	},
+	{
+		Name: "checkpoint.s3.path.style", Type: Bool, Default: false, Scope: ScopeTopology,
+		Meaning: "Name the bucket in the path of S3 requests instead of the host name, as many servers that are not AWS need it.",
+	},
+	{
+		Name: "checkpoint.s3.ca.file", Type: String, Default: "", Scope: ScopeTopology,
+		Meaning: "PEM file of a certificate authority to trust for S3, besides the system's.",
+	},
+	{
+		Name: "checkpoint.max.state.mb", Type: Int, Default: 0, Min: 0, Max: 1 << 30, Scope: ScopeTask, Component: true,
+		Meaning: "Megabytes of state files of one task in a checkpoint beyond which the task fails: a guard against state that grows without end. 0: no limit.",
 	},
 	{
 		Name: "checkpoint.retained", Type: Int, Default: 3, Min: 1, Max: 1000, Scope: ScopeRegion,

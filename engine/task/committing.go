@@ -91,10 +91,22 @@ func (c *keyedCommit) commit(ctx context.Context, _ tuple.BatchID, state any) ([
 		c.task.env.Post(checkpoint.StoreFailed{Generation: c.task.gen.Number, Task: checkpoint.TaskID(c.task.ID), Err: err})
 		return nil, err
 	}
+	if err := c.guard(files); err != nil {
+		return nil, err
+	}
 	c.task.stored(c.files, files)
 	c.files = files
 	c.applied.Store(uint64(cut.Batch))
 	return nil, nil
+}
+
+// guard refuses state that has outgrown its limit.
+func (c *keyedCommit) guard(files []checkpoint.FileRef) error {
+	limit := int64(c.task.conf.Int("checkpoint.max.state.mb"))
+	if size := totalBytes(files); limit > 0 && size > limit<<20 {
+		return txn.Fatal(fmt.Errorf("the state has grown to %d bytes, and checkpoint.max.state.mb allows %d MB: raise it, give states a TTL, or use more tasks", size, limit))
+	}
+	return nil
 }
 
 func (c *keyedCommit) snapshot(s *checkpoint.TaskSnapshot) {

@@ -4,12 +4,12 @@ package storage
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/s3store"
 	"github.com/isobar-io/isobar/engine/config"
 )
 
@@ -64,11 +64,21 @@ func OpenStore(ctx context.Context, conf config.Values, dataDir, topology string
 }
 
 func located(storeURL string, conf config.Values) (Place, error) {
-	switch scheme, _, _ := strings.Cut(storeURL, "://"); scheme {
-	case "file":
+	if !strings.HasPrefix(storeURL, "s3:") {
 		dir, err := config.StoreFolder(storeURL)
 		return folder(dir), err
-	default:
-		return nil, fmt.Errorf("checkpoint store %q: it must be file:// and an absolute path", storeURL)
 	}
+	name, prefix, err := config.StoreBucket(storeURL)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s3store.NewPlace(s3store.Options{
+		Bucket:    name,
+		Prefix:    prefix,
+		Endpoint:  conf.String("checkpoint.s3.endpoint"),
+		Region:    conf.String("checkpoint.s3.region"),
+		PathStyle: conf.Bool("checkpoint.s3.path.style"),
+		CAFile:    conf.String("checkpoint.s3.ca.file"),
+	})
+	return bucket{p}, err
 }
