@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	checkpoints := group("checkpoint", "Look into the checkpoints of topologies, running or not.")
 	checkpoints.AddCommand(newList(), newShow())
-	root.AddCommand(checkpoints, newConfig(), newVersion())
+	root.AddCommand(checkpoints, newSavepoint(), newConfig(), newVersion())
 	return root
 }
 

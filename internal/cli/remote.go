@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/app"
+)
+
+// remote is a running topology, at the address that it was told to --listen at.
+type remote string
+
+const addressHelp = "the `HOST:PORT` at which the topology listens (its --listen)"
+
+// head asks for the head as the run knows it.
+func (r remote) head(ctx context.Context) (*checkpoint.Head, error) {
+	h := new(checkpoint.Head)
+	return h, r.call(ctx, http.MethodGet, "/operate/head", nil, h)
+}
+
+// savepoint takes one, and returns its checkpoints.
+func (r remote) savepoint(ctx context.Context, name string) ([]checkpoint.Ref, error) {
+	var refs []checkpoint.Ref
+	return refs, r.call(ctx, http.MethodPost, "/operate/savepoint", url.Values{"name": {name}}, &refs)
+}
+
+// rollback goes back to a checkpoint, and returns the head after it.
+func (r remote) rollback(ctx context.Context, to string) (*checkpoint.Head, error) {
+	h := new(checkpoint.Head)
+	return h, r.call(ctx, http.MethodPost, "/operate/rollback", url.Values{"to": {to}}, h)
+}
+
+func (r remote) call(ctx context.Context, method, path string, query url.Values, result any) error {
+	u := url.URL{Scheme: "http", Host: string(r), Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return fmt.Errorf("--address %s: %w", r, err)
+	}
+	req.Header.Set(app.OperatorHeader, "isobar")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("no topology answers at %s (is it run with --listen?): %w", r, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", r, err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return fmt.Errorf("what listens at %s is no topology of this version", r)
+	default:
+		return fmt.Errorf("%s", strings.TrimSpace(string(body)))
+	}
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(result); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", r, err)
+	}
+	return nil
+}
+
+func newSavepoint() *cobra.Command {
+	var address, name string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "savepoint --address HOST:PORT",
+		Short: "Take a checkpoint of a running topology and keep it.",
+		Long: "Take a checkpoint of a running topology and keep it, whatever becomes of the others, until\n" +
+			"'isobar checkpoint unpin' lets it go. It is done when this returns.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			refs, err := remote(address).savepoint(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(refs)
+			}
+			for _, ref := range refs {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", ref)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", "", addressHelp)
+	cmd.Flags().StringVar(&name, "name", "", "a `NAME` for it, which no other savepoint has")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	_ = cmd.MarkFlagRequired("address")
+	return cmd
+}
