@@ -188,6 +188,7 @@ func TestSavepointAndRollbackWhileItRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		time.Sleep(time.Second) // for it to be published
 		if got := b.get(); !maps.Equal(got, wordsOf(lines, 1000)) {
 			t.Fatalf("%d words published", len(got))
 		}
@@ -213,6 +214,7 @@ func TestSavepointAndRollbackWhileItRuns(t *testing.T) {
 		if _, err := control.Savepoint(ctx, "after"); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Second)
 		if got := b.get(); !maps.Equal(got, wordsOf(lines, 700)) {
 			t.Errorf("after the rollback %d words are published", len(got))
 		}
