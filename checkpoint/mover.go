@@ -27,6 +27,7 @@ type Mover struct {
 
 	queue []MoverEvent // requests that wait for the next swap
 	swap  *swap        // the one under way, or nil
+	wrote bool         // a swap of its own was carried out
 	lost  bool
 }
 
@@ -172,13 +173,14 @@ func (s *swap) advance(ev AdvanceRequested, retained int) {
 // succeed takes the swap as carried out, tells whom it concerns, and goes on.
 func (m *Mover) succeed(v Version) []MoverAction {
 	s := m.swap
-	m.head, m.version, m.swap = s.head, v, nil
+	m.head, m.version, m.swap, m.wrote = s.head, v, nil, true
 	return append(s.done, m.begin()...)
 }
 
 // reread decides what became of a swap whose outcome is not known: invariant I2. A head
 // that an operator has edited keeps the mark of its writer: it is ours, or still the one
-// that the swap is to replace.
+// that the swap is to replace. To a writer that has only begun, another's head is as good
+// as the one that it has read.
 func (m *Mover) reread(ev HeadReread) []MoverAction {
 	s := m.swap
 	switch {
@@ -188,7 +190,7 @@ func (m *Mover) reread(ev HeadReread) []MoverAction {
 	case s.unknown != nil && ev.Version == m.version:
 		again := Swap{Old: m.version, Head: s.head}
 		return append(m.notYet(s.unknown), again)
-	case ev.Head != nil && m.head != nil && ev.Version != m.version && ev.Head.Writer == m.head.Writer:
+	case ev.Head != nil && m.head != nil && ev.Version != m.version && (ev.Head.Writer == m.head.Writer || m.starts(ev.Head)):
 		m.head, m.version, m.swap = ev.Head.Clone(), ev.Version, nil
 		m.queue = append(s.requests, m.queue...)
 		return m.begin()
@@ -200,6 +202,12 @@ func (m *Mover) reread(ev HeadReread) []MoverAction {
 	}
 	return []MoverAction{Lost{fmt.Errorf("move the head of topology %q from version %q as writer %q: %w: %s",
 		m.cfg.Topology, m.version, s.head.Writer, ErrHeadMoved, found)}}
+}
+
+// starts reports whether this writer has no generation yet, so that nobody can have
+// fenced it: whoever has moved the head meanwhile is fenced by its start.
+func (m *Mover) starts(now *Head) bool {
+	return !m.wrote && now.Topology == m.head.Topology && now.RunID == m.head.RunID
 }
 
 // notYet tells the regions in the swap that it is being tried again.

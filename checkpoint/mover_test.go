@@ -91,6 +91,10 @@ func moverEvent(l *line) MoverEvent {
 			ev.Head.Editor = "operator"
 			ev.Head.Pins = append(ev.Head.Pins, Pin{*ev.Head.Regions["a"].Current(), "a", "mine"})
 		}
+		if l.has("other") { // what another writer has made of it
+			ev.Head = stored.Clone()
+			ev.Head.Writer, ev.Head.Generation = "y-8", ev.Head.Generation+1
+		}
 		if l.has("writer") {
 			ev.Head = &Head{Topology: "t", Writer: l.args["writer"]}
 			if swapped != nil && swapped.Writer == ev.Head.Writer {

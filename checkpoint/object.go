@@ -92,3 +92,16 @@ func isNameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		c == '.' || c == '-' || c == '_'
 }
+
+// PutStep returns the name under which the hooks of stores know the writing of an
+// object: "sst.store" for those below data/, "manifest" for those below manifest/, and
+// "object" for others.
+func PutStep(name string) string {
+	switch top, _, _ := strings.Cut(name, "/"); top {
+	case "data":
+		return "sst.store"
+	case "manifest":
+		return "manifest"
+	}
+	return "object"
+}

@@ -79,6 +79,14 @@ type Linker interface {
 	Link(ctx context.Context, name, path string) error
 }
 
+// RangeReader is a Store that reads a part of an object without the rest.
+type RangeReader interface {
+	// ReadAt fills p with the bytes of an object from off. It verifies nothing.
+	// ErrNotFound if there is no such object; an error, and p is no good, if it ends
+	// before p is full.
+	ReadAt(ctx context.Context, name string, p []byte, off int64) error
+}
+
 // StateStore is the keyed state of one task below its in-memory tables. The methods of
 // txn.Backend are called by the task, all others by its committer, one at a time.
 type StateStore interface {

@@ -65,7 +65,9 @@ type StagedSink interface {
 	// Publish writes the records of a transaction, and id as the marker of its
 	// component and task, in one atomic step. If the marker is that of id or of a later
 	// transaction of the same run, component and task, it writes nothing and returns
-	// nil. It is called in batch order.
+	// nil. Later is what has a higher generation or, of the same generation, a higher
+	// batch: after a rollback the numbers of batches come again. It is called in batch
+	// order.
 	Publish(ctx context.Context, id TransactionID, records [][]byte) error
 }
 

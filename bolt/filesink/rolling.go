@@ -77,7 +77,8 @@ type committed struct {
 // A file with tuples of several batches shows only when it is complete. A restart
 // copies what was committed of an incomplete one, so that a stopped process of an
 // older generation that wakes up does no harm. A published file belongs to whoever
-// reads it, who may remove it.
+// reads it, who may remove it; but a topology that goes back to a checkpoint at which the
+// file was incomplete needs it.
 //
 // Several tasks, components and topologies may share a folder, but a topology that
 // begins from nothing refuses one that holds files of its name. The number of tasks
@@ -191,9 +192,11 @@ func (r *Rolling) discard(keep *openRef) error {
 	return nil
 }
 
-// resume copies what was committed of an open part to one of this generation.
+// resume copies what was committed of an open part to one of this generation. After a
+// rollback the part may show already, completed by what has been undone: then a new one
+// is begun with the next tuple.
 func (r *Rolling) resume(open *openRef) error {
-	if open == nil {
+	if open == nil || r.shows(open.partRef) {
 		return nil
 	}
 	p, err := r.create()
@@ -210,6 +213,11 @@ func (r *Rolling) resume(open *openRef) error {
 	r.part = p
 	r.old = &committed{r.batch - 1, []partRef{open.partRef}}
 	return nil
+}
+
+// shows reports whether a published file begins with a part.
+func (r *Rolling) shows(ref partRef) bool {
+	return verifyPart(filepath.Join(r.dir, ref.Name), ref, io.Discard) == nil
 }
 
 func (r *Rolling) create() (*part, error) {

@@ -27,6 +27,7 @@ func RunStore(t *testing.T, place func(t *testing.T) (open func() checkpoint.Sto
 		"PutRefusesWrongBytes": putRefusesWrongBytes,
 		"PutRefusesBadNames":   putRefusesBadNames,
 		"PutFromManyAtOnce":    putFromManyAtOnce,
+		"ReadAt":               readAt,
 		"List":                 list,
 		"Delete":               deleteObjects,
 		"HeadSwaps":            headSwaps,
@@ -212,6 +213,33 @@ func putFromManyAtOnce(t *testing.T, open func() checkpoint.Store) {
 	wg.Wait()
 	if all := names(t, open(), "data/"); len(all) != objects {
 		t.Errorf("%d objects are left: %q", len(all), all)
+	}
+}
+
+func readAt(t *testing.T, open func() checkpoint.Store) {
+	s := open()
+	r, ok := s.(checkpoint.RangeReader)
+	if !ok {
+		t.Skip("it does not read parts of objects")
+	}
+	const data = "0123456789"
+	put(t, s, "data/1/a", data)
+	for off := range len(data) {
+		for end := off; end <= len(data); end++ {
+			p := make([]byte, end-off)
+			if err := r.ReadAt(t.Context(), "data/1/a", p, int64(off)); string(p) != data[off:end] || err != nil {
+				t.Errorf("bytes %d to %d are %q, %v", off, end, p, err)
+			}
+		}
+	}
+	for _, c := range []struct{ off, size int64 }{{8, 3}, {10, 1}, {100, 1}} {
+		if err := r.ReadAt(t.Context(), "data/1/a", make([]byte, c.size), c.off); err == nil || errors.Is(err, checkpoint.ErrNotFound) {
+			t.Errorf("%d bytes from %d: %v", c.size, c.off, err)
+		}
+	}
+	err := r.ReadAt(t.Context(), "data/1/none", make([]byte, 1), 0)
+	if !errors.Is(err, checkpoint.ErrNotFound) || !strings.Contains(err.Error(), "data/1/none") {
+		t.Errorf("read of a missing object: %v", err)
 	}
 }
 

@@ -160,6 +160,14 @@ func (f *fragileFile) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
+func (f *fragileFile) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.f.do(func() (err error) {
+		n, err = f.file.ReadAt(p, off)
+		return err
+	})
+	return n, err
+}
+
 func (f *fragileFile) Write(p []byte) (n int, err error) {
 	err = f.f.do(func() (err error) { n, err = f.file.Write(p); return err })
 	return n, err

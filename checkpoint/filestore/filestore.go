@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +48,10 @@ type Store struct {
 	headOpen bool // it is not known whether the head is durable
 }
 
-var _ checkpoint.Store = (*Store)(nil)
+var (
+	_ checkpoint.Store       = (*Store)(nil)
+	_ checkpoint.RangeReader = (*Store)(nil)
+)
 
 // Option changes how Open makes a Store.
 type Option func(*Store)
@@ -102,24 +104,13 @@ func reserved(name string) bool {
 	return name == headName || name == headLockName || name == putLockName
 }
 
-// putStep returns the name under which the hook knows the writing of an object.
-func putStep(name string) string {
-	switch top, _, _ := strings.Cut(name, "/"); top {
-	case "data":
-		return "sst.store"
-	case "manifest":
-		return "manifest"
-	}
-	return "object"
-}
-
 // Put implements checkpoint.Store.
 func (s *Store) Put(ctx context.Context, name string, body io.ReadSeeker, size int64, crc uint32) error {
 	path, err := s.path(name)
 	if err != nil {
 		return fmt.Errorf("put object: %w", err)
 	}
-	step := putStep(name)
+	step := checkpoint.PutStep(name)
 	s.hook(step + ".before")
 	if err := s.put(ctx, path, body, size, crc); err != nil {
 		return fmt.Errorf("put object %s: %w", name, err)
@@ -213,6 +204,30 @@ func (s *Store) sameContent(path string, size int64, crc uint32) (bool, error) {
 
 // Open implements checkpoint.Store.
 func (s *Store) Open(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+	f, size, err := s.open(ctx, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{contextReader{ctx, f}, f}, size, nil
+}
+
+// ReadAt implements checkpoint.RangeReader.
+func (s *Store) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	f, _, err := s.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadAt(p, off)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read %d bytes of object %s from byte %d: %w", len(p), name, off, err)
+	}
+	return nil
+}
+
+func (s *Store) open(ctx context.Context, name string) (file, int64, error) {
 	path, err := s.path(name)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open object: %w", err)
@@ -234,10 +249,7 @@ func (s *Store) Open(ctx context.Context, name string) (io.ReadCloser, int64, er
 	if err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("open object %s: %w", name, err), f.Close())
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{contextReader{ctx, f}, f}, info.Size(), nil
+	return f, info.Size(), nil
 }
 
 // Delete implements checkpoint.Store. It also removes the directories that have

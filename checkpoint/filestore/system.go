@@ -25,6 +25,7 @@ type system interface {
 // file is an open file.
 type file interface {
 	io.ReadWriteCloser
+	io.ReaderAt
 	Name() string
 	Stat() (fs.FileInfo, error)
 	Sync() error

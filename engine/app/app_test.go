@@ -205,7 +205,7 @@ func TestWrongCommandLinesRunNothing(t *testing.T) {
 		"--config no-such-file.yaml":           {"no-such-file.yaml"},
 		"-c checkpoint.store=gs://bucket/x":    {"gs://bucket/x", "must begin with file:// or s3://"},
 		"-c checkpoint.store=file://relative/dir": {"file://relative/dir", "must be file:// and an absolute path"},
-		"-c checkpoint.store=/var/lib":            {`"/var/lib"`, "only file:// is supported yet"},
+		"-c checkpoint.store=/var/lib":            {`"/var/lib"`, "must begin with file:// or s3://"},
 	} {
 		t.Run(line, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")

@@ -163,7 +163,7 @@ var table = []Key{
 	},
 	{
 		Name: "checkpoint.s3.path.style", Type: Bool, Default: false, Scope: ScopeTopology,
-		Meaning: "Name the bucket in the path of S3 requests instead of the host name, as many servers that are not AWS need it.",
+		Meaning: "Name the bucket in the path of S3 requests instead of the host name, as many servers that are not AWS need it. At an IP address it always is.",
 	},
 	{
 		Name: "checkpoint.s3.ca.file", Type: String, Default: "", Scope: ScopeTopology,

@@ -135,6 +135,17 @@ func (m *Master) savepoint(c command) {
 	}
 }
 
+// saveAgain asks once more for the checkpoints that savepoints wait for: a region that
+// has come up again has forgotten it.
+func (m *Master) saveAgain(r *region) {
+	for _, s := range m.saving {
+		if _, waits := s.after[r]; waits {
+			s.after[r] = r.injected
+			r.env.Post(checkpoint.CheckpointRequested{})
+		}
+	}
+}
+
 // committedFor goes on with the savepoints that wait for a checkpoint of a region.
 func (m *Master) committedFor(r *region, n checkpoint.BatchID, g checkpoint.Generation) {
 	for _, s := range m.saving {
@@ -182,7 +193,10 @@ func (m *Master) rollback(c command) error {
 		return err
 	}
 	r := m.region(name)
-	if !r.started || r.rolling != nil {
+	switch {
+	case r.over:
+		return fmt.Errorf("region %q has ended: start the topology from that checkpoint instead", name)
+	case !r.started || r.raising || r.rolling != nil:
 		return fmt.Errorf("region %q is restarting: try again", name)
 	}
 	r.rolling = c.reply

@@ -178,7 +178,11 @@ func (m *Master) doHead(a checkpoint.MoverAction) {
 		if m.result.From == nil && m.result.Committed == 0 {
 			m.result.From = a.From
 		}
-		if a.Err != nil {
+		switch {
+		case a.Err != nil && r.rolling == nil: // the start was to be from there, and from nowhere else
+			m.do(r, checkpoint.FailRegion{Err: fmt.Errorf("start from %s: %w", m.cfg.Start.From, a.Err)})
+			return
+		case a.Err != nil:
 			m.cfg.Logger.Error("the region goes on from its current checkpoint", "region", r.Name, "err", a.Err)
 		}
 		r.raised(a.Err)

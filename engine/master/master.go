@@ -124,6 +124,8 @@ type region struct {
 	env      *task.Env
 	gen      atomic.Pointer[task.Generation] // set by the master, read by the flusher
 	started  bool                            // the tasks of gen run
+	raising  bool                            // the next generation is being raised
+	first    checkpoint.Generation           // of this run
 	wakeAt   time.Duration                   // 0 = never
 	over     bool
 	from     *checkpoint.Ref

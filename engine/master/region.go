@@ -59,6 +59,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 			g.Stop()
 		}
 	case checkpoint.RaiseGeneration:
+		r.raising = true
 		m.moveHead(checkpoint.RaiseRequested{Region: r.Name, To: a.To})
 	case checkpoint.Restore:
 		m.restore(r, a)
@@ -66,6 +67,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 		r.started = true
 		m.spouts(r, task.Control{Activity: m.activity, Hold: a.Hold}) // activity outlives rollbacks
 		r.gen.Load().Start()
+		m.saveAgain(r)
 	case checkpoint.InjectBarrier:
 		r.injected = a.Batch
 		m.spouts(r, task.Control{Kind: a.Kind, Batch: a.Batch, Pause: a.Pause, Resume: !a.Pause, At: m.now()})
@@ -123,7 +125,10 @@ type built struct {
 // made from it.
 func (m *Master) restore(r *region, a checkpoint.Restore) {
 	old := r.gen.Load()
-	r.started, r.injected = false, 0
+	if old == nil {
+		r.first = a.Generation
+	}
+	r.started, r.raising, r.injected = false, false, 0
 	if a.From != nil {
 		r.injected = a.From.Batch
 	}
@@ -140,21 +145,26 @@ func (m *Master) restore(r *region, a checkpoint.Restore) {
 			}
 		}
 		if b.err == nil {
-			b.tasks, b.err = m.readCheckpoint(a.From)
+			b.tasks, b.err = m.readCheckpoint(a.From, r.first)
 		}
 		m.inbox.Put(message{region: r, built: b})
 	})
 }
 
 // readCheckpoint reads what the head names, waiting for a store that does not answer.
-func (m *Master) readCheckpoint(from *checkpoint.Ref) (*task.Restore, error) {
+// What this run has committed, since its first generation, has its components' names
+// and lacks nothing that is still to be dropped.
+func (m *Master) readCheckpoint(from *checkpoint.Ref, first checkpoint.Generation) (*task.Restore, error) {
 	if from == nil {
 		return &task.Restore{}, nil
 	}
 	for {
 		mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, *from)
 		if err == nil {
-			left, err := m.cfg.Start.reshape(mf, m.runID)
+			left := 0
+			if from.Generation < first {
+				left, err = m.cfg.Start.reshape(mf, m.runID)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)
 			}

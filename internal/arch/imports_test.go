@@ -22,7 +22,11 @@ var layers = []layer{
 	{dir: "checkpoint/checkpointtest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/memstore"}},
 	{dir: "checkpoint/filestore", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/memstore", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/s3store", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/s3store/s3test"},
 	{dir: "checkpoint/pebblestate", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
+	// It reads the tables of checkpoints where they are.
+	{dir: "checkpoint/inspect", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/pebblestate"}},
 	{dir: "spout", below: []string{"tuple", "spout", "internal/atomicfile"}, exact: []string{"txn"}},
 	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile"}, exact: []string{"txn"}},
 	// Its suite drives keyed sinks over a state in memory.
@@ -95,6 +99,7 @@ func checkLayers(s *source) []string {
 var drivers = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate", "internal/bench"},
 	"github.com/klauspost/compress":    {"spout/file"},
+	"github.com/minio/minio-go/v7":     {"checkpoint/s3store"},
 	"github.com/prometheus":            {"engine/metrics"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
 	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -187,26 +188,41 @@ func (s *timedSpout) Open(ctx *txn.Context) error {
 
 func (s *timedSpout) NextTuple(out *txn.Collector) (txn.Status, error) {
 	now := s.ages.now()
-	n := uint64(linesPerCall)
-	every := 0.0 // nanoseconds between two lines of this task
-	if s.rate > 0 {
-		every = 1e9 * float64(s.tasks) / s.rate
-		due := uint64(float64(now-s.began) / every)
-		if due <= s.emitted {
-			return txn.Idle, nil
-		}
-		n = min(n, due-s.emitted)
-	}
+	t := timetable{began: s.began, rate: s.rate / float64(s.tasks)}
+	n := min(linesPerCall, t.due(now, s.emitted))
 	for range n {
-		due := now
-		if s.rate > 0 {
-			due = s.began + time.Duration(float64(s.emitted+1)*every)
-		}
+		due := t.at(now, s.emitted)
 		out.Emit2(tuple.String(s.lines[s.emitted%uint64(len(s.lines))]), tuple.Int64(int64(due)))
 		s.late.observe(now-due, 1)
 		s.emitted++
 	}
+	if n == 0 {
+		return txn.Idle, nil
+	}
 	return txn.Emitted, nil
+}
+
+// timetable says when the tuples of a task are due, whatever becomes of those before.
+type timetable struct {
+	began time.Duration
+	rate  float64 // tuples a second; 0: they are always due
+}
+
+// due returns how many tuples are due by now and not emitted yet.
+func (t timetable) due(now time.Duration, emitted uint64) uint64 {
+	if t.rate == 0 {
+		return math.MaxUint64
+	}
+	due := uint64(float64(now-t.began) * t.rate / 1e9)
+	return due - min(due, emitted)
+}
+
+// at returns the moment at which a tuple is due that now is.
+func (t timetable) at(now time.Duration, number uint64) time.Duration {
+	if t.rate == 0 {
+		return now
+	}
+	return t.began + time.Duration(float64(number+1)*1e9/t.rate)
 }
 
 // timedSplit emits the words of a line with the moment at which that was due.
@@ -237,21 +253,26 @@ func (b *ageBolt) Open(ctx *txn.Context, s *txn.State) error {
 // ExecuteKeyed looks at the clock once for a frame, and at the words of a line at
 // once: they follow each other.
 func (b *ageBolt) ExecuteKeyed(words *txn.KeyedBatch, out *txn.Collector) error {
-	now := int64(b.ages.now())
+	b.ages.arrived(b.old, words)
+	return b.countBolt.ExecuteKeyed(words, out)
+}
+
+// arrived counts how old the tuples of a frame are, whose second field is the moment at
+// which they were due.
+func (a *ages) arrived(old *histogram, frame *txn.KeyedBatch) {
+	now := int64(a.now())
 	due, n := int64(0), uint64(0)
-	for i := range words.Len() {
-		if d := words.Row(i)[1].Int64(); d != due {
-			b.observe(now-due, n)
+	observe := func() {
+		if n > 0 {
+			old.observe(time.Duration(now-due), n)
+		}
+	}
+	for i := range frame.Len() {
+		if d := frame.Row(i)[1].Int64(); d != due {
+			observe()
 			due, n = d, 0
 		}
 		n++
 	}
-	b.observe(now-due, n)
-	return b.countBolt.ExecuteKeyed(words, out)
-}
-
-func (b *ageBolt) observe(age int64, n uint64) {
-	if n > 0 {
-		b.old.observe(time.Duration(age), n)
-	}
+	observe()
 }

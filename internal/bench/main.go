@@ -8,6 +8,7 @@
 //	latency                   how old words are when they arrive, at fixed rates
 //	state                     updates of keyed state, and what a barrier holds up
 //	restore                   from the start of a run to its first new output
+//	checkpoint                what it costs to keep a large state in a folder, or on S3
 //	idle                      what a topology costs that has nothing to do
 //
 // The variants of a comparison take turns within one process, a window each round,
@@ -39,10 +40,10 @@ type options struct {
 	profile  string
 
 	// Only some workloads heed these. Left empty, they have defaults of their own.
-	modes, shapes, loads, keys, dist string
+	modes, shapes, loads, keys, dist, stateMB string
 
-	interval         time.Duration
-	cacheMB, stateMB int
+	interval                     time.Duration
+	cacheMB, changes, entryBytes int
 }
 
 // plan is what is to be measured of one workload.
@@ -113,7 +114,9 @@ func parse(args []string) (options, []plan, error) {
 	flags.StringVar(&o.dist, "dist", "uniform,zipf", "how keys are drawn, comma-separated: uniform, or zipf with exponent 1.1")
 	flags.DurationVar(&o.interval, "interval", time.Second, "between two barriers of a state")
 	flags.IntVar(&o.cacheMB, "cache-mb", 0, "MB of a state that are kept in memory; 0: all of up to a million keys, 64 of more")
-	flags.IntVar(&o.stateMB, "state-mb", 1024, "MB of state to restore")
+	flags.StringVar(&o.stateMB, "state-mb", "", "MB of state that there is, comma-separated; empty: 1024, for checkpoint 100,1024")
+	flags.IntVar(&o.changes, "changes", 50000, "keys that are changed each second")
+	flags.IntVar(&o.entryBytes, "entry-bytes", 100, "bytes of a key and its value")
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
 	}
@@ -121,8 +124,8 @@ func parse(args []string) (options, []plan, error) {
 	if flags.NArg() > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q", flags.Arg(0)))
 	}
-	if o.duration <= 0 || o.rounds <= 0 || o.interval <= 0 || o.stateMB <= 0 {
-		errs = append(errs, errors.New("-duration, -rounds, -interval and -state-mb must be more than 0"))
+	if o.duration <= 0 || o.rounds <= 0 || o.interval <= 0 || o.changes <= 0 {
+		errs = append(errs, errors.New("-duration, -rounds, -interval and -changes must be more than 0"))
 	}
 	if o.warmUp < 0 || o.cacheMB < 0 {
 		errs = append(errs, errors.New("-warmup and -cache-mb must not be less than 0"))

@@ -22,6 +22,7 @@ func TestWrongFlagsAreAllNamed(t *testing.T) {
 		{"-workload state -modes limit -keys 1 -dist normal -interval 0s -cache-mb -1",
 			[]string{`"limit"`, `"1"`, `"normal"`, "-interval", "-cache-mb"}},
 		{"-workload restore -state-mb 0", []string{"-state-mb"}},
+		{"-workload checkpoint -state-mb 5,x -modes tape -changes 0 -entry-bytes 12", []string{`"x"`, `"tape"`, "-changes", "-entry-bytes"}},
 		{"-workload chain,idle -shapes 1/1/1 -keys 10", []string{"-shapes means nothing", "-keys means nothing"}},
 		{"-workload all -modes exactly-once@5 extra", []string{`"extra"`, `workload state: mode "exactly-once@5"`}},
 	} {
@@ -58,6 +59,8 @@ func TestReportShowsMediansAndRatios(t *testing.T) {
 		columns:  []column{{"per_s", "M/s", 1e6, 1}, {"pause_ms", "pause", 1, 2}},
 		bases:    []string{"by-hand", "gone"},
 		variants: []variant{{name: "by-hand"}, {name: "engine"}},
+		targets:  map[string]string{"pause_ms": "≤ 4", "ratio_to_by_hand": "≥ 0.9"},
+		skipped:  []skipped{{"by-magic", "there is none"}},
 	}
 	samples := [][]sample{{{4e6, math.NaN()}, {8e6, math.NaN()}}, {{1e6, 3}, {4e6, 5}}}
 	var out bytes.Buffer
@@ -68,13 +71,15 @@ func TestReportShowsMediansAndRatios(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
-	want := []string{"this M/s pause to by-hand to gone", "by-hand 6.0 - 1.00 -", "engine 2.5 4.00 0.38 -"}
+	want := []string{"this M/s pause to by-hand to gone", "by-hand 6.0 - 1.00 -", "engine 2.5 4.00 0.38 -",
+		"target ≤ 4 ≥ 0.9", "by-magic is skipped: there is none"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the table is\n%swant %q", &out, want)
 	}
 	rows := rowsOf(t, func(out *bytes.Buffer) error { return c.report(out, "test", samples, true) })
 	if want := "[map[case:this mode:by-hand per_s:6e+06 ratio_to_by_hand:1 workload:test] " +
-		"map[case:this mode:engine pause_ms:4 per_s:2.5e+06 ratio_to_by_hand:0.375 workload:test]]"; fmt.Sprint(rows) != want {
+		"map[case:this mode:engine pause_ms:4 per_s:2.5e+06 ratio_to_by_hand:0.375 workload:test] " +
+		"map[case:this mode:by-magic skipped:there is none workload:test]]"; fmt.Sprint(rows) != want {
 		t.Errorf("the rows are %v, want %s", rows, want)
 	}
 }

@@ -44,8 +44,23 @@ func (c *comparison) report(out io.Writer, workload string, samples [][]sample, 
 			fmt.Fprintf(w, "%s\t", orDash(ratio(samples[i], c.find(samples, base), c.compared), 2))
 		}
 	}
+	if c.targets != nil {
+		fmt.Fprint(w, "\ntarget\t")
+		for _, col := range c.columns {
+			fmt.Fprintf(w, "%s\t", c.targets[col.key])
+		}
+		for _, base := range c.bases {
+			fmt.Fprintf(w, "%s\t", c.targets[ratioKey(base)])
+		}
+	}
 	fmt.Fprintln(w)
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, s := range c.skipped {
+		fmt.Fprintf(out, "%s is skipped: %s\n", s.name, s.why)
+	}
+	return nil
 }
 
 // reportJSON writes a line for each variant. What was not measured is left out.
@@ -64,6 +79,12 @@ func (c *comparison) reportJSON(out io.Writer, workload string, samples [][]samp
 		for _, base := range c.bases {
 			set(ratioKey(base), ratio(samples[i], c.find(samples, base), c.compared))
 		}
+		if err := e.Encode(row); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.skipped {
+		row := map[string]any{"workload": workload, "case": c.label, "mode": s.name, "skipped": s.why}
 		if err := e.Encode(row); err != nil {
 			return err
 		}

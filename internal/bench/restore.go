@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,19 +43,38 @@ var restoreColumns = []column{
 }
 
 func (restore) comparisons(o options) ([]comparison, error) {
-	b := &restoreBench{megabytes: o.stateMB}
-	at := func(tasks int) func(context.Context) (sample, error) {
-		return func(ctx context.Context) (sample, error) { return b.restore(ctx, tasks) }
+	sizes, err := parseSizes(o.stateMB, "1024")
+	var all []comparison
+	for _, mb := range sizes {
+		b := &restoreBench{megabytes: mb}
+		at := func(tasks int) func(context.Context) (sample, error) {
+			return func(ctx context.Context) (sample, error) { return b.restore(ctx, tasks) }
+		}
+		all = append(all, comparison{
+			label: fmt.Sprintf("%d MB", mb), columns: restoreColumns, bases: []string{limitMode},
+			open: b.open, close: b.close,
+			variants: []variant{
+				{limitMode, b.read},
+				{fmt.Sprintf("%d tasks", holdTasks), at(holdTasks)},
+				{fmt.Sprintf("%d tasks", 2*holdTasks), at(2 * holdTasks)},
+			},
+		})
 	}
-	return []comparison{{
-		label: fmt.Sprintf("%d MB", o.stateMB), columns: restoreColumns, bases: []string{limitMode},
-		open: b.open, close: b.close,
-		variants: []variant{
-			{limitMode, b.read},
-			{fmt.Sprintf("%d tasks", holdTasks), at(holdTasks)},
-			{fmt.Sprintf("%d tasks", 2*holdTasks), at(2 * holdTasks)},
-		},
-	}}, nil
+	return all, err
+}
+
+// parseSizes reads a list of sizes in MB. usual is what an empty text stands for.
+func parseSizes(text, usual string) ([]int, error) {
+	if text == "" {
+		text = usual
+	}
+	return list(text, func(text string) (int, error) {
+		mb, err := strconv.Atoi(text)
+		if err != nil || mb < 1 || mb > 1<<20 {
+			return 0, fmt.Errorf("-state-mb %q: it is a whole number of MB from 1 to %d", text, 1<<20)
+		}
+		return mb, nil
+	})
 }
 
 // restoreBench has a checkpoint that all rounds begin with.
@@ -92,11 +112,20 @@ func (b *restoreBench) open(ctx context.Context) (err error) {
 }
 
 // currentFiles returns the files of state of the newest checkpoint in a folder.
-func currentFiles(ctx context.Context, dir string) (files []checkpoint.FileRef, err error) {
+func currentFiles(ctx context.Context, dir string) ([]checkpoint.FileRef, error) {
 	store, err := filestore.Open(dir)
 	if err != nil {
 		return nil, err
 	}
+	m, err := currentManifest(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return filesOf(m), store.Close()
+}
+
+// currentManifest returns the newest checkpoint of a topology that is one region.
+func currentManifest(ctx context.Context, store checkpoint.Store) (*checkpoint.Manifest, error) {
 	data, _, err := store.ReadHead(ctx)
 	if err != nil {
 		return nil, err
@@ -105,26 +134,26 @@ func currentFiles(ctx context.Context, dir string) (files []checkpoint.FileRef, 
 	if err != nil {
 		return nil, err
 	}
+	for _, region := range head.Regions {
+		if current := region.Current(); current != nil && len(head.Regions) == 1 {
+			return checkpoint.ReadManifest(ctx, store, *current)
+		}
+	}
+	return nil, fmt.Errorf("the head names %d regions, of which one should have a checkpoint", len(head.Regions))
+}
+
+// filesOf returns the files of state that a manifest names, each once.
+func filesOf(m *checkpoint.Manifest) (files []checkpoint.FileRef) {
 	seen := map[string]bool{}
-	for name, region := range head.Regions {
-		current := region.Current()
-		if current == nil {
-			return nil, fmt.Errorf("region %s has no checkpoint", name)
-		}
-		m, err := checkpoint.ReadManifest(ctx, store, *current)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range m.Tasks {
-			for _, f := range t.Files {
-				if !seen[f.Name] {
-					seen[f.Name] = true
-					files = append(files, f)
-				}
+	for _, t := range m.Tasks {
+		for _, f := range t.Files {
+			if !seen[f.Name] {
+				seen[f.Name] = true
+				files = append(files, f)
 			}
 		}
 	}
-	return files, nil
+	return files
 }
 
 // read reads and checks the files, with all processors.

@@ -32,7 +32,7 @@ var stateColumns = []column{
 func (state) comparisons(o options) ([]comparison, error) {
 	keys, keysErr := list(o.keys, parseKeys)
 	dists, distsErr := list(o.dist, parseDist)
-	modes, modesErr := parseKeepers(o.modes)
+	modes, modesErr := parseNames(o.modes, "map", "pebble", "value", "aggregate", "pause")
 	var all []comparison
 	for _, n := range keys {
 		for _, dist := range dists {
@@ -50,8 +50,8 @@ func (state) comparisons(o options) ([]comparison, error) {
 	return all, errors.Join(keysErr, distsErr, modesErr)
 }
 
-func parseKeepers(text string) ([]string, error) {
-	all := []string{"map", "pebble", "value", "aggregate", "pause"}
+// parseNames reads a list of some names. An empty text stands for all.
+func parseNames(text string, all ...string) ([]string, error) {
 	if text == "" {
 		return all, nil
 	}

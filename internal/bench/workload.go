@@ -17,7 +17,7 @@ type workload interface {
 }
 
 var workloads = []workload{
-	wordCount{"fastwordcount"}, wordCount{"wordcount"}, chain{}, latency{}, state{}, restore{}, idle{},
+	wordCount{"fastwordcount"}, wordCount{"wordcount"}, chain{}, latency{}, state{}, restore{}, checkpoints{}, idle{},
 }
 
 func workloadNames() []string {
@@ -49,9 +49,14 @@ type comparison struct {
 	compared int      // the column whose ratios are shown
 	bases    []string // the variants to compare with
 	variants []variant
+	skipped  []skipped
+	targets  map[string]string               // what ought to be, by the key of a column or a ratio
 	open     func(ctx context.Context) error // called before the first window, if set
 	close    func() error                    // called after the last one, or a failed open, if set
 }
+
+// skipped is a variant that cannot be measured here.
+type skipped struct{ name, why string }
 
 // variant is one of the things that are compared.
 type variant struct {

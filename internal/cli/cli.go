@@ -15,13 +15,6 @@ import (
 	"github.com/isobar-io/isobar/engine"
 )
 
-// Exit codes of the program.
-const (
-	exitOK     = 0
-	exitFailed = 1 // the command was understood and failed
-	exitUsage  = 2 // the command line is wrong
-)
-
 // columns is the width that text output keeps to.
 const columns = 100
 
@@ -36,25 +29,30 @@ func Run(args []string, out, errOut io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitOK
+	code := exitCode(err, understood)
+	switch code {
+	case exitOK, exitDifferent:
+		return code
 	}
 	fmt.Fprintf(errOut, "isobar: %v\n", err)
-	if understood {
-		return exitFailed
+	if code == exitUsage {
+		fmt.Fprintf(errOut, "See %s --help.\n", cmd.CommandPath())
 	}
-	fmt.Fprintf(errOut, "See %s --help.\n", cmd.CommandPath())
-	return exitUsage
+	return code
 }
 
 func newRoot() *cobra.Command {
-	root := group("isobar", "An exactly-once stream engine for Go: look into checkpoints and configuration.")
+	root := group("isobar", "An exactly-once stream engine for Go: checkpoints, state and configuration.")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.HiddenDefaultCmd = true
-	checkpoints := group("checkpoint", "Look into the checkpoints of topologies, running or not.")
-	checkpoints.AddCommand(newList(), newShow())
-	root.AddCommand(checkpoints, newSavepoint(), newConfig(), newVersion())
+	checkpoints := group("checkpoint", "Look into, verify, keep, copy and compare the checkpoints of topologies.")
+	checkpoints.AddCommand(newList(), newShow(), newVerify(), newPin(), newUnpin(), newPrune(), newDiff(), newExport(), newCopy())
+	states := group("state", "Read the keyed state of a checkpoint, without the topology's code.")
+	states.AddCommand(newStateList(), newStateGet(), newStateScan(), newStateCount(), newStateExport())
+	transactions := group("txn", "Go back to an earlier checkpoint.")
+	transactions.AddCommand(newRollback())
+	root.AddCommand(checkpoints, states, transactions, newSavepoint(), newConfig(), newVersion())
 	return root
 }
 

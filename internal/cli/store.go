@@ -1,159 +1,277 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/isobar-io/isobar/checkpoint"
-	"github.com/isobar-io/isobar/checkpoint/filestore"
+	"github.com/isobar-io/isobar/engine/app/storage"
 	"github.com/isobar-io/isobar/engine/config"
 )
 
-// folders of the data folder and of a topology's store.
-const (
-	checkpointsFolder = "checkpoints"
-	headFile          = "head"
-)
+const storeHelp = `
+STORE is a data folder, its folder of checkpoints, or the file:// or s3:// URL of one.
+TOPOLOGY may be left out if there is only one.`
 
-// archive is the store of one topology, opened to look at.
+// location says how stores are reached: the flags that all commands about them have.
+type location struct {
+	file        string
+	assignments []string
+}
+
+func (l *location) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.file, "config", "", "a YAML `FILE` of configuration, for the keys of S3")
+	cmd.Flags().StringArrayVarP(&l.assignments, "set", "c", nil, "a configuration assignment, `KEY=VALUE` (repeatable)")
+}
+
+func (l *location) place(arg string) (storage.Place, error) {
+	conf, err := config.Read(l.file, l.assignments)
+	if err != nil {
+		return nil, err
+	}
+	return storage.Named(arg, conf)
+}
+
+// archive is the store of one topology, and its head as it was read.
 type archive struct {
 	topology string
+	place    storage.Place
 	store    checkpoint.Store
 	head     *checkpoint.Head
 }
 
-// openArchives opens the stores of the topology of that name, or of all topologies,
-// below what arg names: a data folder, a folder of checkpoints, or its URL.
-func openArchives(ctx context.Context, arg, topology string) ([]archive, error) {
-	dir, names, err := topologies(arg)
+// openAll opens the stores of the topology of that name, or of all topologies, to look at.
+func (l *location) openAll(ctx context.Context, arg, topology string) ([]*archive, error) {
+	place, err := l.place(arg)
 	if err != nil {
 		return nil, err
 	}
-	if topology != "" {
-		if !slices.Contains(names, topology) {
-			return nil, fmt.Errorf("%s holds no checkpoints of topology %q, only of %s", dir, topology, strings.Join(names, ", "))
-		}
+	names, err := place.Topologies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("no checkpoints in %s: name a data folder, or its folder \"checkpoints\", which holds TOPOLOGY/head", place)
+	case topology != "" && !slices.Contains(names, topology):
+		return nil, fmt.Errorf("%s holds no checkpoints of topology %q, only of %s", place, topology, strings.Join(names, ", "))
+	case topology != "":
 		names = []string{topology}
 	}
-	var archives []archive
+	var archives []*archive
 	for _, name := range names {
-		a, err := openArchive(ctx, filepath.Join(dir, name), name)
+		a, err := openArchive(ctx, place, name)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, closeAll(archives))
 		}
 		archives = append(archives, a)
 	}
 	return archives, nil
 }
 
-// openOne opens the store of the one topology that is meant.
-func openOne(ctx context.Context, arg, topology string) (archive, error) {
-	archives, err := openArchives(ctx, arg, topology)
+func closeAll(archives []*archive) error {
+	var errs []error
+	for _, a := range archives {
+		errs = append(errs, a.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func openArchive(ctx context.Context, place storage.Place, topology string) (*archive, error) {
+	s, err := place.Look(ctx, topology)
 	if err != nil {
-		return archive{}, err
+		return nil, err
+	}
+	a := &archive{topology: topology, place: place, store: s}
+	if a.head, err = a.readHead(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return a, nil
+}
+
+func (a *archive) readHead(ctx context.Context) (*checkpoint.Head, error) {
+	data, _, err := a.store.ReadHead(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the head of topology %q: %w", a.topology, err)
+	}
+	return checkpoint.DecodeHead(strings.TrimSuffix(a.place.String(), "/")+"/"+a.topology+"/head", data)
+}
+
+// with opens the one topology that is meant and calls do.
+func (l *location) with(cmd *cobra.Command, arg, topology string, do func(a *archive) error) error {
+	archives, err := l.openAll(cmd.Context(), arg, topology)
+	if err != nil {
+		return err
 	}
 	if len(archives) > 1 {
 		var names []string
 		for _, a := range archives {
 			names = append(names, a.topology)
 		}
-		return archive{}, fmt.Errorf("%s holds the checkpoints of several topologies, name one: %s", arg, strings.Join(names, ", "))
-	}
-	return archives[0], nil
-}
-
-// topologies returns the folder of checkpoints and the topologies that have a head.
-func topologies(arg string) (dir string, names []string, err error) {
-	dir = arg
-	if strings.Contains(arg, "://") {
-		if dir, err = config.StoreFolder(arg); err != nil {
-			return "", nil, err
-		}
-	} else if info, err := os.Stat(filepath.Join(arg, checkpointsFolder)); err == nil && info.IsDir() {
-		dir = filepath.Join(arg, checkpointsFolder)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", nil, fmt.Errorf("looking for checkpoints: %w", err)
-	}
-	for _, e := range entries {
-		_, err := os.Stat(filepath.Join(dir, e.Name(), headFile))
-		if err == nil && e.IsDir() {
-			names = append(names, e.Name())
-		} else if err != nil && e.IsDir() && !errors.Is(err, fs.ErrNotExist) {
-			return "", nil, fmt.Errorf("looking for checkpoints: %w", err)
+		err = fmt.Errorf("%s holds the checkpoints of several topologies, name one: %s", arg, strings.Join(names, ", "))
+	} else if err = do(archives[0]); errors.Is(err, checkpoint.ErrNotFound) {
+		if gone := archives[0].gone(cmd.Context()); len(gone) > 0 {
+			err = fmt.Errorf("%w: the topology runs and has let go of %s meanwhile: pin a checkpoint before you read it", err, names(gone))
 		}
 	}
-	if len(names) == 0 {
-		return "", nil, fmt.Errorf("no checkpoints in %s: name a data folder, or its folder %q, which holds TOPOLOGY/%s",
-			dir, checkpointsFolder, headFile)
-	}
-	return dir, names, nil
+	return errors.Join(err, closeAll(archives))
 }
 
-func openArchive(ctx context.Context, dir, topology string) (archive, error) {
-	s, err := filestore.Open(dir)
+// gone returns the checkpoints that the head has ceased to keep since it was read: what
+// they name may be deleted. It returns none if that is not known.
+func (a *archive) gone(ctx context.Context) []entry {
+	now, err := a.readHead(ctx)
 	if err != nil {
-		return archive{}, err
+		return nil
 	}
-	data, _, err := s.ReadHead(ctx)
-	if err != nil {
-		return archive{}, fmt.Errorf("reading the head of topology %q: %w", topology, err)
-	}
-	h, err := checkpoint.DecodeHead(filepath.Join(dir, headFile), data)
-	if err != nil {
-		return archive{}, err
-	}
-	return archive{topology, s, h}, nil
+	return slices.DeleteFunc(a.entries(), func(e entry) bool { return keeps(now, e.ref) })
 }
 
-// entry is one checkpoint that the head names.
+func keeps(h *checkpoint.Head, ref checkpoint.Ref) bool {
+	_, kept, ok := h.Find(ref.Generation, ref.Batch)
+	return ok && kept.Manifest == ref.Manifest
+}
+
+// entry is one checkpoint that the head keeps.
 type entry struct {
-	ref     checkpoint.Ref
-	region  string // empty if only pinned
-	current bool
-	pinned  bool
+	ref    checkpoint.Ref
+	region string
+	status string   // current, retained, superseded, or pinned if it is nothing else
+	pins   []string // the names of its pins, empty for those without
 }
 
-// entries returns the checkpoints that can be gone back to: by region, oldest first,
-// and then those that are only pinned.
-func (a archive) entries() []entry {
+// entries returns the checkpoints that can be gone back to, by region and age.
+func (a *archive) entries() []entry {
 	var all []entry
-	named := map[string]int{} // index in all, by manifest
-	for _, region := range slices.Sorted(maps.Keys(a.head.Regions)) {
-		retained := a.head.Regions[region].Retained
-		for i, ref := range retained {
-			named[ref.Manifest] = len(all)
-			all = append(all, entry{ref: ref, region: region, current: i == len(retained)-1})
+	regions := slices.Collect(maps.Keys(a.head.Regions))
+	for _, p := range a.head.Pins {
+		if !slices.Contains(regions, p.Region) {
+			regions = append(regions, p.Region)
 		}
 	}
-	for _, p := range a.head.Pins {
-		if i, ok := named[p.Manifest]; ok {
-			all[i].pinned = true
-			continue
+	slices.Sort(regions)
+	for _, region := range regions {
+		r := a.head.Regions[region]
+		kept := a.head.Kept(region)
+		slices.SortStableFunc(kept, func(x, y checkpoint.Ref) int {
+			return cmp.Or(cmp.Compare(x.Generation, y.Generation), cmp.Compare(x.Batch, y.Batch))
+		})
+		for _, ref := range kept {
+			same := func(other checkpoint.Ref) bool { return other.Manifest == ref.Manifest }
+			e := entry{ref: ref, region: region, status: "pinned"}
+			switch {
+			case r.Current() != nil && same(*r.Current()):
+				e.status = "current"
+			case slices.ContainsFunc(r.Retained, same):
+				e.status = "retained"
+			case slices.ContainsFunc(r.Superseded, same):
+				e.status = "superseded"
+			}
+			for _, p := range a.head.Pins {
+				if p.Region == region && same(p.Ref) {
+					e.pins = append(e.pins, p.Name)
+				}
+			}
+			all = append(all, e)
 		}
-		all = append(all, entry{ref: p.Ref, region: p.Region, pinned: true})
 	}
 	return all
 }
 
 // marks says in words what is special about a checkpoint.
 func (e entry) marks() string {
-	var marks []string
-	for _, m := range []struct {
-		is   bool
-		word string
-	}{{e.current, "current"}, {e.pinned, "pinned"}, {e.ref.Ended, "all input ended"}} {
-		if m.is {
-			marks = append(marks, m.word)
+	marks := []string{e.status}
+	for _, name := range e.pins {
+		switch {
+		case name != "":
+			marks = append(marks, fmt.Sprintf("savepoint %q", name))
+		case e.status != "pinned":
+			marks = append(marks, "pinned")
 		}
 	}
+	if e.ref.Ended {
+		marks = append(marks, "all input ended")
+	}
 	return strings.Join(marks, ", ")
+}
+
+// isCheckpoint reports whether an argument is the name of a checkpoint, GENERATION.BATCH.
+func isCheckpoint(arg string) bool {
+	_, _, err := checkpoint.ParseRef(arg)
+	return err == nil
+}
+
+// choose returns the checkpoint of a name, GENERATION.BATCH or that of a savepoint, or
+// the current ones.
+func (a *archive) choose(name string) ([]entry, error) {
+	all := a.entries()
+	chosen := slices.DeleteFunc(slices.Clone(all), func(e entry) bool {
+		if name == "" {
+			return e.status != "current"
+		}
+		return e.ref.String() != name && !slices.Contains(e.pins, name)
+	})
+	switch {
+	case len(all) == 0:
+		return nil, fmt.Errorf("topology %q has committed no checkpoint yet", a.topology)
+	case len(chosen) == 0 && name == "":
+		return nil, fmt.Errorf("topology %q has no current checkpoint: it goes on from the beginning; there are %s", a.topology, names(all))
+	case len(chosen) == 0:
+		return nil, fmt.Errorf("topology %q has no checkpoint %q, there are %s", a.topology, name, names(all))
+	}
+	return chosen, nil
+}
+
+// chooseOne is choose where several regions are too many.
+func (a *archive) chooseOne(name string) (entry, error) {
+	chosen, err := a.choose(name)
+	if err != nil {
+		return entry{}, err
+	}
+	if len(chosen) > 1 {
+		return entry{}, fmt.Errorf("topology %q has several regions, name a checkpoint: %s", a.topology, names(chosen))
+	}
+	return chosen[0], nil
+}
+
+func names(entries []entry) string {
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.ref.String())
+		for _, name := range e.pins {
+			if name != "" {
+				all = append(all, strconv.Quote(name))
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func (a *archive) manifest(ctx context.Context, ref checkpoint.Ref) (*checkpoint.Manifest, error) {
+	m, err := checkpoint.ReadManifest(ctx, a.store, ref)
+	if err != nil {
+		return nil, fmt.Errorf("topology %q: %w", a.topology, err)
+	}
+	return m, nil
+}
+
+// storeArgs takes STORE [TOPOLOGY] and then some names of checkpoints, which look
+// different from topologies only if they are GENERATION.BATCH.
+func storeArgs(args []string, checkpoints int) (store, topology string, rest []string, err error) {
+	store, rest = args[0], args[1:]
+	if len(rest) > checkpoints || len(rest) > 0 && len(rest) <= checkpoints && !isCheckpoint(rest[0]) {
+		topology, rest = rest[0], rest[1:]
+	}
+	if len(rest) > checkpoints {
+		return "", "", nil, usageError{fmt.Errorf("too many arguments: %s", strings.Join(args, " "))}
+	}
+	return store, topology, rest, nil
 }

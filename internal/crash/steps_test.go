@@ -51,15 +51,15 @@ func dieAtEach(t *testing.T, name string, c *corpus, steps map[string][]int) {
 			for _, edge := range []string{".before", ".after"} {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, step+edge, n), func(t *testing.T) {
 					t.Parallel()
-					dieTwice(t, c, step+edge, n)
+					dieTwice(t, c, newPlace(t, "victim"), step+edge, n)
 				})
 			}
 		}
 	}
 }
 
-func dieTwice(t *testing.T, c *corpus, step string, n int) {
-	p := newPlace(t, "victim")
+func dieTwice(t *testing.T, c *corpus, p place, step string, n int) {
+	t.Helper()
 	for _, n := range []int{n, 1} {
 		v := victim.start(t, p.victimArgs(c), "CRASH_STEP="+step, "CRASH_OCCURRENCE="+strconv.Itoa(n))
 		code := v.wait()
@@ -77,13 +77,13 @@ func dieTwice(t *testing.T, c *corpus, step string, n int) {
 }
 
 func (p place) victimArgs(c *corpus) []string {
-	return []string{
+	return append([]string{
 		"--input", c.glob(), "--output", p.output, "--data", p.data,
 		"-c", "transaction.schedule.batch.delay.ms=5",
 		"-c", "checkpoint.retained=2",
 		"-c", "checkpoint.orphan.grace.secs=0",
 		"-c", "topology.debug.poison.frames=true",
-	}
+	}, p.conf...)
 }
 
 // checkSteps returns the steps that a process has come by, and fails if one is not

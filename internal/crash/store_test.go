@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/checkpoint/filestore"
+	"github.com/isobar-io/isobar/checkpoint/s3store"
 )
 
 // place is where a topology keeps its checkpoints and its output.
@@ -18,6 +19,8 @@ type place struct {
 	data     string
 	topology string
 	output   string
+	bucket   *s3store.Place // of the checkpoints; nil: they are in the data folder
+	conf     []string       // says so to the process
 }
 
 func newPlace(t *testing.T, topology string) place {
@@ -29,8 +32,11 @@ func newPlace(t *testing.T, topology string) place {
 // store is the folder of the checkpoints.
 func (p place) store() string { return filepath.Join(p.data, "checkpoints", p.topology) }
 
-func (p place) open(t *testing.T) *filestore.Store {
+func (p place) open(t *testing.T) checkpoint.Store {
 	t.Helper()
+	if p.bucket != nil {
+		return p.bucket.Look(p.topology)
+	}
 	s, err := filestore.Open(p.store())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printer writes lines, clipped to the columns, and keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, clip(fmt.Sprintf(format, args...), columns))
+	}
+}
+
+// table prints rows of aligned columns, each clipped to the width.
+type table struct {
+	printer
+	text bytes.Buffer
+	tabs *tabwriter.Writer
+}
+
+func newTable(w io.Writer) *table {
+	t := &table{printer: printer{w: w}}
+	t.tabs = tabwriter.NewWriter(&t.text, 0, 0, 2, ' ', 0)
+	return t
+}
+
+func (t *table) row(cells ...string) { fmt.Fprintln(t.tabs, strings.Join(cells, "\t")) }
+
+func (t *table) end() error {
+	if err := t.tabs.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(t.text.String()) {
+		t.line("%s", strings.TrimRight(line, " \n"))
+	}
+	return t.err
+}
+
+// moment formats a time in UTC.
+func moment(unixMilli int64) string {
+	return time.UnixMilli(unixMilli).UTC().Format(time.DateTime)
+}
+
+// clip shortens a text to at most n characters, of which the last says so.
+func clip(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// printable shows bytes as text where they are that, else in hexadecimal.
+func printable(b []byte) string {
+	if len(b) == 0 {
+		return "empty"
+	}
+	if utf8.Valid(b) && !strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return string(b)
+	}
+	return fmt.Sprintf("%d bytes %x", len(b), b[:min(len(b), columns)])
+}
