@@ -203,7 +203,7 @@ type branches struct {
 	ledger  *ledger
 	board   *board
 	lines   []string
-	limit   atomic.Int64
+	limit   atomic.Int64 // never all lines: the run would end
 	fail    atomic.Bool
 	control *engine.Control
 	stop    context.CancelFunc
@@ -286,7 +286,7 @@ func (b *branches) leave(to string, more int) {
 		}
 	}
 	b.stays = append(b.stays, stay{from: at})
-	b.limit.Store(int64(min(at+more, len(b.lines))))
+	b.limit.Store(int64(min(at+more, len(b.lines)-1)))
 }
 
 // end stops the run.
@@ -356,8 +356,8 @@ func (b *branches) do(o op) {
 	ref := kept[o.n%len(kept)]
 	switch o.kind {
 	case "run", "fail":
-		b.fail.Store(o.kind == "fail" && int(b.limit.Load()) < len(b.lines))
-		b.limit.Store(min(b.limit.Load()+int64(o.more)+1, int64(len(b.lines))))
+		b.fail.Store(o.kind == "fail" && int(b.limit.Load()) < len(b.lines)-1)
+		b.limit.Store(min(b.limit.Load()+int64(o.more)+1, int64(len(b.lines)-1)))
 	case "rollback":
 		b.rollback(ref.String(), o)
 	case "from":

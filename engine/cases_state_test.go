@@ -185,7 +185,7 @@ func (s *skipping) NextTuple(out *txn.Collector) (txn.Status, error) {
 // Case: what describes a checkpoint of thousands of tasks was more than one message of
 // the coordination service may hold, and was lost without an error.
 func TestManifestOfThousandsOfTasks(t *testing.T) {
-	const tasks, files = 5000, 40
+	const tasks, files = 5000, 10
 	mf := &checkpoint.Manifest{Topology: "t", RunID: "r", Region: "c", Generation: 7, Batch: files, Engine: engine.Version, Table: checkpoint.TableFormat,
 		KeyGroups: 65536, Graph: "g", Components: map[string]checkpoint.ComponentMeta{"c": {Parallelism: tasks, Keyed: true}}}
 	for i := range tasks {

@@ -64,7 +64,7 @@ func diffStates(ctx context.Context, a, b *State, fn func(Change) error) error {
 		if err := cmp.Or(x.err, y.err); err != nil {
 			return err
 		}
-		order := 0
+		var order int
 		switch {
 		case !x.there && !y.there:
 			return nil

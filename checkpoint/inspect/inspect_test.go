@@ -196,7 +196,9 @@ func (c *component) want(name string, asked func(key int) bool) []string {
 		for part, value := range parts {
 			var until int64
 			if _, at, ok := strings.Cut(value, " until "); ok {
-				fmt.Sscan(at, &until)
+				if _, err := fmt.Sscan(at, &until); err != nil {
+					panic(err)
+				}
 			}
 			if asked(key) && (until == 0 || until > c.now) {
 				lines = append(lines, fmt.Sprintf("%d %s = %s", key, part, value))

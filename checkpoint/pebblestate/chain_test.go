@@ -227,8 +227,8 @@ func TestLookUpReadsLittle(t *testing.T) {
 	store := memstore.New()
 	s := openState(t, newOpener(t, t.TempDir(), store), config(1, 0))
 	cut := cutOf(1, 0, 20_000, "a value that takes some room in the table, so that it is large")
-	files := apply(t, s, cut)
-	files = apply(t, s, cutOf(2, 0, 1, "new"))
+	apply(t, s, cut)
+	files := apply(t, s, cutOf(2, 0, 1, "new"))
 	objects := &countedReads{RangeReader: checkpoint.Ranges(store)}
 	c := NewChain(files, objects)
 	for key, want := range map[string]string{"00000000": "new", "00019999": string(cut.Records[0].Value), "x": ""} {

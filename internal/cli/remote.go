@@ -21,12 +21,6 @@ type remote string
 
 const addressHelp = "the `HOST:PORT` at which the topology listens (its --listen)"
 
-// head asks for the head as the run knows it.
-func (r remote) head(ctx context.Context) (*checkpoint.Head, error) {
-	h := new(checkpoint.Head)
-	return h, r.call(ctx, http.MethodGet, "/operate/head", nil, h)
-}
-
 // savepoint takes one, and returns its checkpoints.
 func (r remote) savepoint(ctx context.Context, name string) ([]checkpoint.Ref, error) {
 	var refs []checkpoint.Ref

@@ -43,7 +43,7 @@ func (s inStore) rollback(ctx context.Context, to entry, shown *checkpoint.Head)
 // inRun has the run of the topology change the head, which it goes on from.
 type inRun struct{ remote }
 
-func (r inRun) rollback(ctx context.Context, to entry, shown *checkpoint.Head) (*checkpoint.Head, error) {
+func (r inRun) rollback(ctx context.Context, to entry, _ *checkpoint.Head) (*checkpoint.Head, error) {
 	return r.remote.rollback(ctx, to.ref.String())
 }
 

@@ -392,6 +392,7 @@ func (m *master) do(a checkpoint.MoverAction) {
 		})
 	case checkpoint.Raised:
 		m.lead(a.Region).later(checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
+	case checkpoint.Edited: // nobody asks for any
 	case checkpoint.Advanced:
 		w.count("commit")
 		m.lead(a.Region).later(checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
