@@ -4,7 +4,6 @@ package crash
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,9 +15,6 @@ import (
 	"testing"
 	"time"
 )
-
-// alikeFlag is for who works on that limit: about one run in ten counts a file twice.
-var alikeFlag = flag.Bool("crash.alike", false, "follow also files that begin with the same line and are copied and cut")
 
 // TestFollowedFilesAreCountedOnce kills the word count again and again while it
 // follows a log that is written and rotated all the time.
@@ -33,9 +29,6 @@ func TestFollowedFilesAreCountedOnce(t *testing.T) {
 	for _, header := range []string{"", "header\n"} {
 		for name, rotate := range map[string]func(w *logWriter) error{"rename": (*logWriter).rename, "copy and cut": (*logWriter).copyAndCut} {
 			t.Run(fmt.Sprintf("%s/header %q", name, strings.TrimSpace(header)), func(t *testing.T) {
-				if name == "copy and cut" && header != "" && !*alikeFlag {
-					t.Skip("files that begin alike and are copied may be counted twice, see the known limits; -crash.alike tries it")
-				}
 				t.Parallel()
 				t.Logf("%d kills, -crash.seed=%d", kills, seed)
 				followAndKill(t, header, rotate, kills, rand.New(rand.NewPCG(seed, 1)))

@@ -166,6 +166,8 @@ func (p *process) await(t *testing.T, what string, holds func() bool) bool {
 		case <-p.ended:
 			return holds()
 		case <-deadline.C:
+			_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it writes what its goroutines do
+			p.wait()
 			t.Fatalf("waited %s in vain for %s\n%s", patience, what, &p.stderr)
 		}
 	}

@@ -218,6 +218,21 @@ func (m *member) verify(ctx context.Context, f *os.File) (bool, error) {
 	return true, nil
 }
 
+// unreplaced reports whether a file still is the one that was seen: intact, and not
+// shorter, as it is when it was cut. Else what is read of the new content would be taken
+// for some of the old, and read again when the cut is seen.
+func (m *member) unreplaced(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() < m.size {
+		m.cut = true
+		return false, nil
+	}
+	return m.intact(f)
+}
+
 // intact looks quickly whether a file still holds what was counted of it, its first
 // bytes and the last ones before the offset, or at least its first line.
 func (m *member) intact(f *os.File) (bool, error) {

@@ -324,7 +324,7 @@ func (f *follower) begin() (bool, error) {
 		src := io.NopCloser(io.NewSectionReader(file, m.pos.offset, 1<<62))
 		f.lines.open(src, &m.pos, true, func(int64, bool) error {
 			// After the read, so that whatever was read is of the content that was there.
-			ok, err := m.intact(file)
+			ok, err := m.unreplaced(file)
 			if err == nil && !ok {
 				err = errReplaced
 			}

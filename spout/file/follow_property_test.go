@@ -140,6 +140,32 @@ func (x *world) copyOrCut() {
 	}
 }
 
+// cutMeanwhile copies and cuts the log, and begins it anew, while the spout looks at it.
+func (x *world) cutMeanwhile() {
+	if x.fresh == 0 || x.copy {
+		return
+	}
+	name, lines := x.nextName(), rapid.IntRange(0, 3).Draw(x.t, "lines")
+	x.w.after = rapid.IntRange(1, 8).Draw(x.t, "after")
+	x.w.meanwhile = func() {
+		x.w.meanwhile = nil
+		copyFile(x.t, x.log(), name)
+		write(x.t, x.log(), "")
+		x.begin()
+		for range lines {
+			x.line++
+			line := fmt.Sprintf("line %d", x.line)
+			appendTo(x.t, x.log(), line+"\n")
+			x.must = append(x.must, line)
+			x.fresh++
+		}
+	}
+	x.read()
+	if x.w.meanwhile != nil {
+		x.w.meanwhile()
+	}
+}
+
 // removeOld removes a rotated file that was read.
 func (x *world) removeOld() {
 	old, err := filepath.Glob(x.log() + ".*")
@@ -172,6 +198,7 @@ func TestEveryFollowedLineComesOnce(t *testing.T) {
 			"crash":       func(*rapid.T) { x.w.crash(); x.w.lines = nil },
 			"rename":      func(*rapid.T) { x.rename() },
 			"copy or cut": func(*rapid.T) { x.copyOrCut() },
+			"cut at once": func(*rapid.T) { x.cutMeanwhile() },
 			"remove":      func(*rapid.T) { x.removeOld() },
 		})
 		if x.copy {

@@ -23,6 +23,11 @@ type tailer struct {
 	clock     time.Time
 	positions map[txn.PartitionID][]byte
 	committed []string
+	// meanwhile, if it is set, happens while the spout looks at the files: when the clock
+	// has been asked for so many times more, at the third time between finding them and
+	// finding out what they are.
+	meanwhile func()
+	after     int
 	*reader
 }
 
@@ -34,7 +39,12 @@ func newTailer(t tester, globs ...string) *tailer {
 
 func (w *tailer) start() {
 	w.reader = &reader{Spout: NewSpout(w.globs, WithFollow())}
-	w.follow.now = func() time.Time { return w.clock }
+	w.follow.now = func() time.Time {
+		if w.after--; w.after == 0 && w.meanwhile != nil {
+			w.meanwhile()
+		}
+		return w.clock
+	}
 	var d txn.OutputDeclarer
 	w.DeclareOutputFields(&d)
 	streams, _ := d.Streams()
@@ -457,4 +467,39 @@ func BenchmarkFollow(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "lines/s")
+}
+
+// A file is copied and cut, and written anew with the same first line, after the spout has
+// seen its size and before it reads on.
+func TestFileThatIsCutWhileItIsLookedAtIsReadOnce(t *testing.T) {
+	for _, rest := range []string{"", "five\n", "five\nsix\nseven\neight\nnine and more\n"} {
+		for after := range 6 {
+			dir := t.TempDir()
+			log := filepath.Join(dir, "log")
+			w := newTailer(t, filepath.Join(dir, "log*"))
+			write(t, log, "header\none\ntwo\n")
+			w.expect("header", "one", "two")
+			appendTo(t, log, "three\nfour\n")
+			w.after, w.meanwhile = after+1, func() {
+				copyFile(t, log, log+".1")
+				write(t, log, "header\n"+rest)
+			}
+			for range 3 {
+				w.read(2)
+			}
+			if w.after > 0 {
+				w.meanwhile()
+			}
+			w.meanwhile = nil
+			w.drain()
+			appendTo(t, log, "last\n")
+			w.drain()
+			got := slices.Sorted(slices.Values(w.committed))
+			want := slices.Sorted(slices.Values(append([]string{"header", "last", "three", "four"}, strings.Split(strings.TrimSuffix(rest, "\n"), "\n")...)))
+			want = slices.DeleteFunc(want, func(l string) bool { return l == "" })
+			if !slices.Equal(got, want) {
+				t.Errorf("cut at call %d, with %q: read %q, want %q", after+1, rest, got, want)
+			}
+		}
+	}
 }
