@@ -308,7 +308,7 @@ func (c *copying) writeHead(ctx context.Context, head, old *checkpoint.Head, ver
 func (c *copied) print(w io.Writer) error {
 	p := printer{w: w}
 	p.line("Copied checkpoint %s of topology %s to %s", strings.Join(c.Checkpoints, ", "), c.Topology, c.To)
-	p.line("%s%d objects, %s bytes; %d were there", indent, c.Objects, size(c.Bytes), c.There)
+	p.line("%s%d objects, %s; %d were there", indent, c.Objects, bytesOf(c.Bytes), c.There)
 	p.line("%srun %s", indent, c.RunID)
 	if !c.Head {
 		p.line("%sThe copy was complete before.", indent)

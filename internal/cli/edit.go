@@ -273,7 +273,7 @@ func (a *archive) printEdited(w io.Writer, asJSON bool, dropped []checkpoint.Ref
 		p.line("%s checkpoint %s, taken %s UTC", verb, ref, moment(ref.UnixMilli))
 	}
 	if len(dropped) > 0 {
-		p.line("%s %s bytes", map[bool]string{false: "Freed", true: "It would free"}[dryRun], size(out.Freed))
+		p.line("%s %s", map[bool]string{false: "Freed", true: "It would free"}[dryRun], bytesOf(out.Freed))
 	} else {
 		p.line("Nothing is let go of.")
 	}

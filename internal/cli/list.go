@@ -150,9 +150,20 @@ func printList(w io.Writer, archives []*archive, lines []listed) error {
 	return t.end()
 }
 
-// size shows a number of bytes.
+// bytesOf shows a number of bytes in words.
+func bytesOf(n int64) string {
+	if n < sizeExact {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return size(n)
+}
+
+// sizeExact is from where on sizes are rounded.
+const sizeExact = 10_000
+
+// size shows a number of bytes, in a column of a table.
 func size(n int64) string {
-	if n < 10_000 {
+	if n < sizeExact {
 		return fmt.Sprintf("%d", n)
 	}
 	v, units := float64(n), []string{"kB", "MB", "GB", "TB", "PB", "EB"}

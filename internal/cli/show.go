@@ -83,7 +83,7 @@ func (a *archive) show(cmd *cobra.Command, e entry, m *checkpoint.Manifest, with
 	if with.shared {
 		shared, unknown = a.shared(cmd, e, files)
 	}
-	p.line("%s%d files, %s bytes%s", indent, len(files), size(total(files, nil)), shared)
+	p.line("%s%d files, %s%s", indent, len(files), bytesOf(total(files, nil)), shared)
 	p.line("Region %s", m.Region)
 	for _, id := range slices.Sorted(maps.Keys(m.Components)) {
 		c := m.Components[id]

@@ -122,6 +122,19 @@ func (f *stateFlags) one(cmd *cobra.Command, store, topology string, do func(*in
 	})
 }
 
+// under calls do with the state that is meant and the keys of it that are.
+func (f *stateFlags) under(cmd *cobra.Command, args []string, do func(*inspect.State, inspect.Prefix) error) error {
+	store, topology, _, err := storeArgs(args, 0)
+	if err != nil {
+		return err
+	}
+	prefix, err := f.keys()
+	if err != nil {
+		return err
+	}
+	return f.one(cmd, store, topology, func(s *inspect.State) error { return do(s, prefix) })
+}
+
 // listedState is a line of state list, as --json prints it.
 type listedState struct {
 	Checkpoint string          `json:"checkpoint"`
@@ -249,15 +262,7 @@ func newStateScan() *cobra.Command {
 			"--limit it prints the first 100 entries; with --limit 0 all of them." + stateHelp,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			store, topology, _, err := storeArgs(args, 0)
-			if err != nil {
-				return err
-			}
-			prefix, err := f.keys()
-			if err != nil {
-				return err
-			}
-			return f.one(cmd, store, topology, func(s *inspect.State) error {
+			return f.under(cmd, args, func(s *inspect.State, prefix inspect.Prefix) error {
 				err := s.Scan(cmd.Context(), prefix, limited(f.limit, f.writer(cmd, s)))
 				if errors.Is(err, errEnough) {
 					return nil
@@ -279,15 +284,7 @@ func newStateCount() *cobra.Command {
 		Long:  "Count the keys of a state and their entries. It reads all of them." + stateHelp,
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			store, topology, _, err := storeArgs(args, 0)
-			if err != nil {
-				return err
-			}
-			prefix, err := f.keys()
-			if err != nil {
-				return err
-			}
-			return f.one(cmd, store, topology, func(s *inspect.State) error {
+			return f.under(cmd, args, func(s *inspect.State, prefix inspect.Prefix) error {
 				n, err := s.Count(cmd.Context(), prefix)
 				if err != nil {
 					return err
@@ -312,15 +309,7 @@ func newStateExport() *cobra.Command {
 		Long:  "Print all entries of a state as JSON lines: component, state, key and value." + stateHelp,
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			store, topology, _, err := storeArgs(args, 0)
-			if err != nil {
-				return err
-			}
-			prefix, err := f.keys()
-			if err != nil {
-				return err
-			}
-			return f.one(cmd, store, topology, func(s *inspect.State) error {
+			return f.under(cmd, args, func(s *inspect.State, prefix inspect.Prefix) error {
 				out := newLines(cmd.OutOrStdout())
 				return errors.Join(exportState(cmd, s, prefix, f.limit, out), out.w.Flush())
 			})

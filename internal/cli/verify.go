@@ -171,6 +171,6 @@ func (a *archive) printVerified(cmd *cobra.Command, chosen []entry, gone []strin
 	if len(bad) > 0 {
 		result = fmt.Sprintf("%d damaged or missing", len(bad))
 	}
-	p.line("%s: %d objects, %s bytes, of topology %s, checkpoint %s", result, len(found), size(bytes), a.topology, names(chosen))
+	p.line("%s: %d objects, %s, of topology %s, checkpoint %s", result, len(found), bytesOf(bytes), a.topology, names(chosen))
 	return p.err
 }
