@@ -41,7 +41,7 @@ func exampleHead() *Head {
 		Regions: map[string]RegionHead{"lines": {Generation: 3, Retained: []Ref{
 			{Generation: 2, Batch: 16, Manifest: "manifest/2.16-a", Size: 100, CRC32C: 5, UnixMilli: 1},
 			{Generation: 3, Batch: 16, Manifest: "manifest/3.16-b", Size: 100, CRC32C: 6, UnixMilli: 2},
-		}}},
+		}, Superseded: []Ref{{Generation: 2, Batch: 17, Manifest: "manifest/2.17-d", Size: 100}}, Settled: 15, Unsettled: []string{"manifest/2.17-d"}}},
 		Pins: []Pin{{Ref: Ref{Generation: 1, Batch: 4, Manifest: "manifest/1.4-c", Size: 9, Ended: true}, Region: "lines", Name: "before"}},
 	}
 }
@@ -185,6 +185,8 @@ func TestHeadChecksFindWhatIsWrong(t *testing.T) {
 		"checkpoint 2.16 follows 3.16":     func(h *Head, r *RegionHead) { r.Retained[0], r.Retained[1] = r.Retained[1], r.Retained[0] },
 		"pin 0.4":                          func(h *Head, r *RegionHead) { h.Pins[0].Generation = 0 },
 		"has size -1":                      func(h *Head, r *RegionHead) { r.Retained[0].Size = -1 },
+		"settled up to batch 17, its":      func(h *Head, r *RegionHead) { r.Settled = 17 },
+		"unsettled checkpoint: object":     func(h *Head, r *RegionHead) { r.Unsettled[0] = "../head" },
 	} {
 		h := exampleHead()
 		r := h.Regions["lines"]
@@ -209,6 +211,10 @@ func TestAnyDrawnHeadSurvivesARoundTrip(t *testing.T) {
 				r.Retained = append(r.Retained, Ref{Generation: r.Generation, Batch: BatchID(batch),
 					Manifest: "manifest/" + rapid.StringMatching(`[a-z0-9_-]{1,9}`).Draw(t, "name"), Size: rapid.Int64Min(1).Draw(t, "size"),
 					CRC32C: rapid.Uint32().Draw(t, "crc"), UnixMilli: rapid.Int64Min(0).Draw(t, "time"), Ended: rapid.Bool().Draw(t, "ended")})
+			}
+			if len(r.Retained) > 0 {
+				r.Settled = BatchID(rapid.Uint64Range(0, batch).Draw(t, "settled"))
+				r.Unsettled = append(r.Unsettled, r.Retained[0].Manifest)
 			}
 			h.Generation = max(h.Generation, r.Generation)
 			h.Regions[text.Draw(t, "region")] = r

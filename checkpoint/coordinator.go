@@ -41,6 +41,8 @@ type Coordinator struct {
 	batches  []*batch // closed, neither committed nor given up, oldest first
 	next     BatchID  // the open batch
 	ack      ack
+	// confirmed are the newest batches that the tasks have acknowledged.
+	confirmed map[TaskID]BatchID
 
 	woken   time.Duration // the moment asked for; 0 = none
 	actions []Action
@@ -66,7 +68,7 @@ func (p phase) String() string {
 
 // NewCoordinator returns the Coordinator of a region that has not started.
 func NewCoordinator(c Config) *Coordinator {
-	co := &Coordinator{cfg: c, target: c.From, tasks: make(map[TaskID]Task, len(c.Tasks))}
+	co := &Coordinator{cfg: c, target: c.From, tasks: make(map[TaskID]Task, len(c.Tasks)), confirmed: map[TaskID]BatchID{}}
 	for _, t := range c.Tasks {
 		co.tasks[t.ID] = t
 		if t.Reports {

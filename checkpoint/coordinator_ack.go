@@ -40,6 +40,7 @@ func (c *Coordinator) repeatAck(now time.Duration) {
 }
 
 func (c *Coordinator) ackConfirmed(ev AckConfirmed) {
+	c.confirmed[ev.Task] = max(c.confirmed[ev.Task], ev.Batch)
 	switch {
 	case !c.ack.waiting[ev.Task]:
 		c.note("task %d confirmed batch %d again, or unasked", ev.Task, ev.Batch)
@@ -55,4 +56,18 @@ func (c *Coordinator) ackConfirmed(ev AckConfirmed) {
 	if c.phase == phaseFinishing {
 		c.finish()
 	}
+}
+
+// settled returns the newest batch of which this generation knows that every task has
+// acknowledged it, 0 if there is none. Later AckCommits cover earlier ones, so that each
+// task counts with its own newest.
+func (c *Coordinator) settled() BatchID {
+	if c.current == nil {
+		return 0
+	}
+	n := c.current.Batch
+	for _, t := range c.reporters {
+		n = min(n, c.confirmed[t])
+	}
+	return n
 }

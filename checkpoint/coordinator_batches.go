@@ -142,7 +142,7 @@ func (c *Coordinator) manifestStored(now time.Duration, ev ManifestStored) {
 	b.stage = stageMoving
 	b.ref = ev.Ref
 	b.ref.Ended = b.kind == tuple.MarkEnd
-	c.do(MoveHead{Generation: c.generation, Ref: b.ref})
+	c.do(MoveHead{Generation: c.generation, Ref: b.ref, Settled: c.settled()})
 }
 
 func (c *Coordinator) manifestFailed(now time.Duration, ev ManifestFailed) {

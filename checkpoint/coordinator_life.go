@@ -13,7 +13,7 @@ import (
 // never, so that GenerationRaised tells for certain what is committed.
 func (c *Coordinator) raise() {
 	c.phase = phaseRaising
-	c.do(RaiseGeneration{To: c.target})
+	c.do(RaiseGeneration{To: c.target, Generation: c.generation, Settled: c.settled()})
 	c.target = nil
 }
 
@@ -39,7 +39,7 @@ func (c *Coordinator) generationRaised(now time.Duration, ev GenerationRaised) {
 	c.outage.end(now)
 	c.delayed = map[TaskID]bool{}
 	c.ready, c.finished = map[TaskID]bool{}, map[TaskID]bool{}
-	c.batches, c.next, c.ack = nil, 1, ack{}
+	c.batches, c.next, c.ack, c.confirmed = nil, 1, ack{}, map[TaskID]BatchID{}
 	if c.current != nil {
 		c.next = c.current.Batch + 1
 	}
@@ -129,7 +129,7 @@ func (c *Coordinator) finishWith(now time.Duration, kind tuple.MarkKind) {
 
 func (c *Coordinator) finish() {
 	c.phase = phaseOver
-	c.do(Finish{c.outcome})
+	c.do(Finish{Outcome: c.outcome, Generation: c.generation, Settled: c.settled()})
 }
 
 // taskFailed goes back to the last checkpoint.

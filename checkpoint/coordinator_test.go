@@ -32,7 +32,8 @@ type world struct {
 	reported   map[BatchID]map[TaskID]bool
 	givenUp    map[BatchID]bool
 	confirmed  map[TaskID]bool // the last AckCommit
-	storing    BatchID         // a manifest or head move under way
+	acks       map[TaskID]BatchID
+	storing    BatchID // a manifest or head move under way
 	over       bool
 }
 
@@ -65,6 +66,7 @@ func taskName(id TaskID) string { return "task " + string(rune('0'+id)) }
 func (w *world) check(a Action) {
 	switch a := a.(type) {
 	case RaiseGeneration:
+		w.want(a.Generation == w.generation && a.Settled == w.settled(), a)
 		w.started = false
 		w.answer("head", func() (Event, bool) {
 			w.headGen++
@@ -84,6 +86,7 @@ func (w *world) check(a Action) {
 			w.closed = a.From.Batch
 		}
 		w.reported, w.givenUp, w.confirmed = map[BatchID]map[TaskID]bool{}, map[BatchID]bool{}, map[TaskID]bool{}
+		w.acks = map[TaskID]BatchID{}
 		for _, task := range w.cfg.Tasks {
 			w.ok(taskName(task.ID), TaskReady{a.Generation, task.ID})
 		}
@@ -97,7 +100,7 @@ func (w *world) check(a Action) {
 		w.storing = a.Batch
 		w.answer("store", w.storeManifest(a))
 	case MoveHead:
-		w.want(a.Generation == w.generation && w.storing == a.Ref.Batch, a)
+		w.want(a.Generation == w.generation && w.storing == a.Ref.Batch && a.Settled == w.settled(), a)
 		w.answer("head", w.moveHead(a))
 	case AckCommit: // invariant I1
 		w.want(w.started && a.Generation == w.generation && w.head != nil && w.head.Batch == a.Batch && a.Batch >= w.acked && len(a.Tasks) > 0, a)
@@ -107,8 +110,9 @@ func (w *world) check(a Action) {
 				if rapid.IntRange(0, 4).Draw(w.t, "ack lost") == 2 {
 					return nil, false
 				}
-				if a.Last && a.Generation == w.generation {
-					w.confirmed[id] = true
+				if a.Generation == w.generation {
+					w.confirmed[id] = w.confirmed[id] || a.Last
+					w.acks[id] = max(w.acks[id], a.Batch)
 				}
 				return AckConfirmed{a.Generation, id, a.Batch, a.Last}, true
 			})
@@ -125,7 +129,8 @@ func (w *world) check(a Action) {
 	case Resume:
 		w.want(w.started && a.Generation == w.generation, a)
 	case Finish:
-		w.want(w.started && (w.head == nil || len(w.confirmed) == 3), a)
+		w.want(w.started && (w.head == nil || len(w.confirmed) == 3 && a.Settled == w.head.Batch), a)
+		w.want(a.Generation == w.generation && a.Settled == w.settled(), a)
 		w.over = true
 	case FailRegion:
 		w.t.Fatalf("unexpected %+v", a)
@@ -133,10 +138,13 @@ func (w *world) check(a Action) {
 	}
 }
 
+// settled returns what all tasks have confirmed in this generation.
+func (w *world) settled() BatchID { return min(w.acks[0], w.acks[1], w.acks[3]) }
+
 func (w *world) want(ok bool, a Action) {
 	if !ok {
-		w.t.Fatalf("at %v unexpected %#v: generation %d, closed %d, storing %d, acked %d, head %v, reported %v",
-			w.now, a, w.generation, w.closed, w.storing, w.acked, w.head, w.reported)
+		w.t.Fatalf("at %v unexpected %#v: generation %d, closed %d, storing %d, acked %d (%v), head %v, reported %v",
+			w.now, a, w.generation, w.closed, w.storing, w.acked, w.acks, w.head, w.reported)
 	}
 }
 

@@ -175,6 +175,9 @@ type (
 	// RaiseGeneration: move the head so that the region has a new generation.
 	RaiseGeneration struct {
 		To *Target // if set, what is to be the current checkpoint from then on
+		// In Generation, the last, everything up to batch Settled was published.
+		Generation Generation
+		Settled    BatchID
 	}
 	// Restore: wait until the tasks of older generations have ended, make new ones
 	// from the checkpoint, and answer TaskReady for each or RestoreFailed.
@@ -211,6 +214,7 @@ type (
 	MoveHead struct {
 		Generation Generation
 		Ref        Ref
+		Settled    BatchID // everything up to this batch is published
 	}
 	// AckCommit: tell these tasks that all batches up to Batch are committed.
 	AckCommit struct {
@@ -226,8 +230,13 @@ type (
 		Late  []TaskID
 		Err   error // why, if not the tasks
 	}
-	// Finish: the region is done and everything it has committed is acknowledged.
-	Finish struct{ Outcome Outcome }
+	// Finish: the region is done and everything it has committed is acknowledged. The
+	// head should say so, but nobody waits for that long.
+	Finish struct {
+		Outcome    Outcome
+		Generation Generation
+		Settled    BatchID // the current checkpoint's, if there is one
+	}
 	// FailRegion: the region is over, its checkpoints kept.
 	FailRegion struct{ Err error }
 	// Note: the event was stale or a repeat, or there is something to log.

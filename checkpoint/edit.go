@@ -9,6 +9,9 @@ import (
 // Target is the checkpoint that a region is to go on from instead of its current one.
 type Target struct {
 	Ref *Ref // nil: none, so from the beginning
+	// DropUnpublished lets it be one whose transactions have to be left behind; see
+	// [TargetOf].
+	DropUnpublished bool
 }
 
 // String returns the checkpoint's name, or "the beginning".
@@ -28,23 +31,26 @@ type Edit func(h *Head) (dropped []Ref, err error)
 // goBack makes t the current checkpoint of a region. What it undoes is superseded.
 func (h *Head) goBack(region string, t Target) error {
 	r := h.Regions[region]
-	known := h.Kept(region)
 	var retained []Ref
+	at := -1
 	if t.Ref != nil {
-		same := func(ref Ref) bool { return ref.Manifest == t.Ref.Manifest }
-		if !slices.ContainsFunc(known, same) {
+		if !h.keeps(region, *t.Ref) {
 			return fmt.Errorf("checkpoint %s of region %q is not kept any more", t.Ref, region)
 		}
 		// Of another line than the current one, only the checkpoint itself is retained.
 		retained = []Ref{*t.Ref}
-		if i := slices.IndexFunc(r.Retained, same); i >= 0 {
-			retained = r.Retained[:i+1]
+		at = slices.IndexFunc(r.Retained, func(ref Ref) bool { return ref.Manifest == t.Ref.Manifest })
+		switch {
+		case at >= 0:
+			retained = r.Retained[:at+1]
+		case r.LeavesBehind(*t.Ref) && !t.DropUnpublished:
+			return fmt.Errorf("checkpoint %s of region %q was undone before all that it lists was known to be published", t.Ref, region)
 		}
 	}
+	h.undo(region, &r, t, at)
 	var superseded []Ref
 	for _, ref := range slices.Concat(r.Retained, r.Superseded) {
-		holds := func(k Ref) bool { return k.Manifest == ref.Manifest }
-		if !slices.ContainsFunc(retained, holds) && !slices.ContainsFunc(superseded, holds) {
+		if !holds(retained, ref) && !holds(superseded, ref) {
 			superseded = append(superseded, ref)
 		}
 	}
@@ -55,7 +61,7 @@ func (h *Head) goBack(region string, t Target) error {
 
 // keeps reports whether a checkpoint of a region can be gone back to.
 func (h *Head) keeps(region string, ref Ref) bool {
-	return slices.ContainsFunc(h.Kept(region), func(k Ref) bool { return k.Manifest == ref.Manifest })
+	return holds(h.Kept(region), ref)
 }
 
 // PinEdit keeps the checkpoint of a region with that generation and batch until it is
@@ -140,15 +146,16 @@ func PruneEdit(keep int) Edit {
 }
 
 // RollbackEdit makes a kept checkpoint of generation g and batch n the current one of its
-// region. It raises the generation, so that whoever is running is fenced.
-func RollbackEdit(g Generation, n BatchID) Edit {
+// region. It raises the generation, so that whoever is running is fenced. drop is that of
+// the Target; see [TargetOf].
+func RollbackEdit(g Generation, n BatchID, drop bool) Edit {
 	return func(h *Head) ([]Ref, error) {
 		region, ref, ok := h.Find(g, n)
 		if !ok {
 			return nil, fmt.Errorf("roll back to checkpoint %d.%d: topology %q keeps no such checkpoint", g, n, h.Topology)
 		}
-		if err := h.goBack(region, Target{&ref}); err != nil {
-			return nil, err
+		if err := h.goBack(region, Target{&ref, drop}); err != nil {
+			return nil, fmt.Errorf("roll back: %w", err)
 		}
 		r := h.Regions[region]
 		h.Generation++

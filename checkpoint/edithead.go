@@ -31,6 +31,7 @@ func EditHead(ctx context.Context, s Store, nonce string, edit Edit) (dropped []
 		if dropped, err = edit(after); err != nil {
 			return nil, before, before, err
 		}
+		after.trim()
 		after.Editor = nonce
 		if after.Generation != before.Generation { // whoever runs is to see another writer
 			after.Writer = nonce

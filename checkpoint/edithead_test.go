@@ -101,6 +101,22 @@ func TestEditWithoutAReplyIsMadeOnce(t *testing.T) {
 	}
 }
 
+// What is unsettled is forgotten with the checkpoint.
+func TestEditForgetsWhatIsNotKept(t *testing.T) {
+	s := editable(t)
+	_, v := headOf(t, s)
+	writeHead(t, s.Store, v, 3)
+	for i, edit := range []checkpoint.Edit{checkpoint.RollbackEdit(1, 1, false), checkpoint.PinEdit(1, 3, ""), checkpoint.PruneEdit(0)} {
+		if _, _, _, err := checkpoint.EditHead(t.Context(), s, checkpoint.ManifestName(1, checkpoint.BatchID(i), "n", "u"), edit); err != nil {
+			t.Fatal(err)
+		}
+		want := []int{2, 2, 1}[i] // 1.2 and 1.3; then only the pinned 1.3
+		if h, _ := headOf(t, s); len(h.Regions["a"].Unsettled) != want {
+			t.Errorf("after edit %d unsettled are %q", i, h.Regions["a"].Unsettled)
+		}
+	}
+}
+
 func TestEditOfAStoreThatFailsEnds(t *testing.T) {
 	s := editable(t)
 	full := errors.New("disk full")

@@ -33,9 +33,11 @@ func encodeEnvelope(kind string, version int, doc any) ([]byte, error) {
 }
 
 // decodeEnvelope fills doc. The checksum is verified before anything is believed,
-// the version included.
-func decodeEnvelope(kind string, version int, name string, data []byte, doc any) error {
-	damaged := func(what string) error { return fmt.Errorf("%s %s: %w: %s", kind, name, ErrDamaged, what) }
+// the version included, which it returns.
+func decodeEnvelope(kind string, version int, name string, data []byte, doc any) (int, error) {
+	damaged := func(what string) (int, error) {
+		return 0, fmt.Errorf("%s %s: %w: %s", kind, name, ErrDamaged, what)
+	}
 	cut := len(data) - trailerLen
 	if cut < 0 {
 		return damaged("too short")
@@ -54,7 +56,7 @@ func decodeEnvelope(kind string, version int, name string, data []byte, doc any)
 	case err != nil || v < 1:
 		return damaged(fmt.Sprintf("its version is %.40q", number))
 	case v > version:
-		return fmt.Errorf("%s %s has format version %d, this isobar reads up to version %d: %w", kind, name, v, version, ErrNewer)
+		return 0, fmt.Errorf("%s %s has format version %d, this isobar reads up to version %d: %w", kind, name, v, version, ErrNewer)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -64,7 +66,7 @@ func decodeEnvelope(kind string, version int, name string, data []byte, doc any)
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return damaged("there is more than one document")
 	}
-	return nil
+	return v, nil
 }
 
 // checks collects what is wrong with a document.

@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	headKind    = "head"
-	headVersion = 2 // 1 had no superseded checkpoints, and pins without region and name
+	headKind = "head"
+	// 1 had no superseded checkpoints, and pins without region and name; 2 did not say what
+	// is settled.
+	headVersion = 3
 )
 
 // EncodeHead returns the bytes of a head. It refuses one that DecodeHead would
@@ -24,8 +26,12 @@ func EncodeHead(h *Head) ([]byte, error) {
 // Errors wrap ErrDamaged, or ErrNewer if that is the reason.
 func DecodeHead(name string, data []byte) (*Head, error) {
 	h := new(Head)
-	if err := decodeEnvelope(headKind, headVersion, name, data, h); err != nil {
+	version, err := decodeEnvelope(headKind, headVersion, name, data, h)
+	if err != nil {
 		return nil, err
+	}
+	if version < 3 {
+		h.distrust()
 	}
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("head %s: %w: %w", name, ErrDamaged, err)
@@ -53,6 +59,10 @@ func (h *Head) check() error {
 		for _, ref := range r.Superseded {
 			c.ref(fmt.Sprintf("region %q: superseded checkpoint %s", name, ref), ref)
 			c.add(ref.Generation < r.Generation, "region %q has generation %d, its superseded checkpoint is %s", name, r.Generation, ref)
+		}
+		c.add(r.Settled <= last.Batch, "region %q is settled up to batch %d, its current checkpoint is %s", name, r.Settled, last)
+		for _, manifest := range r.Unsettled {
+			c.object(fmt.Sprintf("region %q: unsettled checkpoint", name), manifest, 1)
 		}
 	}
 	names := map[string]bool{}

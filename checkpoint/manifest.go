@@ -6,15 +6,30 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/isobar-io/isobar/txn"
 )
 
 const (
 	manifestKind    = "manifest"
-	manifestVersion = 1
+	manifestVersion = 2       // 1 did not say how long the checkpoint took
 	keyGroupsMax    = 1 << 16 // a state key begins with two bytes of key group
 )
+
+// Took says how long a task's part in a checkpoint took, in microseconds. The zero Took
+// stands for "not recorded".
+type Took struct {
+	Align int64 `json:"alignMicros,omitempty"` // from the first barrier of the batch to the last
+	Copy  int64 `json:"copyMicros,omitempty"`  // the task stood still, to finish the batch
+	Write int64 `json:"writeMicros,omitempty"` // its committer made the batch durable, once it had it
+}
+
+// Total returns the sum.
+func (t Took) Total() int64 { return t.Align + t.Copy + t.Write }
+
+// Micros returns a duration in microseconds, rounded up, so that only none is 0.
+func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
 // EncodeManifest returns the bytes of a manifest. It refuses one that
 // DecodeManifest would refuse; the error says everything that is wrong.
@@ -29,7 +44,7 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 // ErrDamaged, or ErrNewer if that is the reason.
 func DecodeManifest(name string, data []byte) (*Manifest, error) {
 	m := new(Manifest)
-	if err := decodeEnvelope(manifestKind, manifestVersion, name, data, m); err != nil {
+	if _, err := decodeEnvelope(manifestKind, manifestVersion, name, data, m); err != nil {
 		return nil, err
 	}
 	if err := m.check(); err != nil {
@@ -68,6 +83,7 @@ func (m *Manifest) check() error {
 	c.add(m.Generation > 0, "generation is 0, must be above")
 	c.add(m.Batch > 0, "batch is 0, must be above")
 	c.add(m.UnixMilli >= 0, "time is %d, must not be below 0", m.UnixMilli)
+	c.add(m.TookMicros >= 0, "it took %d microseconds, must not be below 0", m.TookMicros)
 	c.add(m.KeyGroups > 0 && m.KeyGroups <= keyGroupsMax, "key groups are %d, must be 1 to %d", m.KeyGroups, keyGroupsMax)
 	for _, name := range slices.Sorted(maps.Keys(m.Components)) {
 		c.text("component", name)
@@ -87,6 +103,7 @@ func (m *Manifest) check() error {
 		c.add(t.Index >= 0 && (!ok || t.Index < meta.Parallelism), "%s: the index is not within parallelism %d", what, meta.Parallelism)
 		c.add(!seen[task{t.Component, t.Index}], "%s is listed twice", what)
 		seen[task{t.Component, t.Index}] = true
+		c.add(min(t.Took.Align, t.Took.Copy, t.Took.Write) >= 0, "%s took %+v microseconds, must not be below 0", what, t.Took)
 		c.handles(m, t.Handles, what)
 		c.files(m, t.Files, what)
 		c.states(t.States, what)

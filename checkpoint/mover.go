@@ -13,6 +13,8 @@ type MoverConfig struct {
 	Version  Version
 	Writer   string // different for every Mover that ever was
 	Retained int    // checkpoints to keep per region, at least the current one
+	// Strict: the head must be the one that was read; whoever has moved it since has won.
+	Strict bool
 }
 
 // Mover moves the head of a topology for all its regions: one compare-and-swap at a
@@ -57,6 +59,9 @@ func (m *Mover) Head() *Head {
 	return m.head.Clone()
 }
 
+// Busy reports whether a swap is under way.
+func (m *Mover) Busy() bool { return m.swap != nil && !m.lost }
+
 // Step takes one event and returns what to do, in order. After a Lost there are no
 // further actions. The result is the caller's; a Head in it is not to be changed.
 func (m *Mover) Step(ev MoverEvent) []MoverAction {
@@ -64,7 +69,7 @@ func (m *Mover) Step(ev MoverEvent) []MoverAction {
 		return nil
 	}
 	switch ev := ev.(type) {
-	case RaiseRequested, AdvanceRequested, EditRequested:
+	case RaiseRequested, AdvanceRequested, SettleRequested, EditRequested:
 		m.queue = append(m.queue, ev)
 		if m.swap == nil {
 			return m.begin()
@@ -90,7 +95,7 @@ func (m *Mover) answered(ev MoverEvent) []MoverAction {
 		return append(m.notYet(ev.Err), Reread{})
 	case HeadReread:
 		return m.reread(ev)
-	case RaiseRequested, AdvanceRequested, EditRequested: // no answers
+	case RaiseRequested, AdvanceRequested, SettleRequested, EditRequested: // no answers
 	}
 	return []MoverAction{Reread{}}
 }
@@ -107,6 +112,8 @@ func (m *Mover) begin() []MoverAction {
 			s.raise(ev)
 		case AdvanceRequested:
 			s.advance(ev, max(m.cfg.Retained, 1))
+		case SettleRequested:
+			s.changed = s.settle(ev.Region, ev.Generation, ev.Settled) || s.changed
 		case EditRequested:
 			s.edit(ev)
 		default: // no requests
@@ -116,6 +123,7 @@ func (m *Mover) begin() []MoverAction {
 	if !s.changed {
 		return s.done
 	}
+	s.head.trim()
 	m.swaps++
 	s.head.Writer, s.head.Editor = fmt.Sprintf("%s-%d", m.cfg.Writer, m.swaps), ""
 	m.swap = s
@@ -132,10 +140,24 @@ func (s *swap) edit(ev EditRequested) {
 	s.done = append(s.done, Edited{ID: ev.ID, Dropped: dropped, Err: err})
 }
 
+// settle notes how far a region was settled in a generation, if that is still its own.
+func (s *swap) settle(region string, g Generation, n BatchID) bool {
+	r := s.head.Regions[region]
+	news := g == r.Generation && r.settle(n)
+	if news {
+		s.head.Regions[region] = r
+	}
+	return news
+}
+
 func (s *swap) raise(ev RaiseRequested) {
+	s.settle(ev.Region, ev.Generation, ev.Settled)
 	r := s.head.Regions[ev.Region]
 	s.head.Generation++
 	r.Generation = s.head.Generation
+	if ev.Start != "" && ev.Start != r.Started {
+		r.Started, r.StartedAt = ev.Start, r.Generation
+	}
 	s.head.Regions[ev.Region] = r
 	s.changed = true
 	raised := Raised{Region: ev.Region, Generation: r.Generation}
@@ -152,6 +174,7 @@ func (s *swap) raise(ev RaiseRequested) {
 // advance commits a checkpoint, unless its generation is over (invariant I3) or it
 // would take the region back.
 func (s *swap) advance(ev AdvanceRequested, retained int) {
+	s.settle(ev.Region, ev.Generation, ev.Settled)
 	r := s.head.Regions[ev.Region]
 	current := r.Current()
 	if ev.Generation != r.Generation || current != nil && ev.Ref.Batch <= current.Batch {
@@ -207,7 +230,7 @@ func (m *Mover) reread(ev HeadReread) []MoverAction {
 // starts reports whether this writer has no generation yet, so that nobody can have
 // fenced it: whoever has moved the head meanwhile is fenced by its start.
 func (m *Mover) starts(now *Head) bool {
-	return !m.wrote && now.Topology == m.head.Topology && now.RunID == m.head.RunID
+	return !m.wrote && !m.cfg.Strict && now.Topology == m.head.Topology && now.RunID == m.head.RunID
 }
 
 // notYet tells the regions in the swap that it is being tried again.

@@ -61,14 +61,16 @@ func moverEvent(l *line) MoverEvent {
 	err := errors.New("store is away")
 	switch l.verb {
 	case "raise":
-		ev := RaiseRequested{Region: l.args["region"]}
+		ev := RaiseRequested{Region: l.args["region"], Generation: Generation(l.num("was")), Settled: BatchID(l.num("settled"))}
 		switch {
 		case l.args["to"] == "beginning":
 			ev.To = &Target{}
 		case l.has("to"):
-			ev.To = &Target{l.ref("to")}
+			ev.To = &Target{l.ref("to"), l.has("drop")}
 		}
 		return ev
+	case "settle":
+		return SettleRequested{l.args["region"], Generation(l.num("gen")), BatchID(l.num("settled"))}
 	case "pin":
 		ref := l.ref("ref")
 		return EditRequested{1, PinEdit(ref.Generation, ref.Batch, l.args["name"])}
@@ -77,7 +79,7 @@ func moverEvent(l *line) MoverEvent {
 	case "prune":
 		return EditRequested{3, PruneEdit(int(l.num("keep")))}
 	case "advance":
-		return AdvanceRequested{l.args["region"], Generation(l.num("gen")), *l.ref("ref")}
+		return AdvanceRequested{l.args["region"], Generation(l.num("gen")), *l.ref("ref"), BatchID(l.num("settled"))}
 	case "swapped":
 		return SwapSucceeded{Version(l.args["version"])}
 	case "refused":
@@ -141,6 +143,18 @@ func formatHead(h *Head) string {
 		fmt.Fprintf(&sb, " %s:%d%v", name, r.Generation, r.Retained)
 		if len(r.Superseded) > 0 {
 			fmt.Fprintf(&sb, "superseded=%v", r.Superseded)
+		}
+		if r.Settled > 0 {
+			fmt.Fprintf(&sb, "settled=%d", r.Settled)
+		}
+		for _, manifest := range r.Unsettled {
+			what := manifest
+			for _, ref := range h.Kept(name) {
+				if ref.Manifest == manifest {
+					what = ref.String()
+				}
+			}
+			fmt.Fprintf(&sb, "unsettled=%s", what)
 		}
 	}
 	for _, p := range h.Pins {
@@ -236,7 +250,7 @@ func (w *moverWorld) request() {
 	if g == r.generation && r.raising == 0 {
 		r.asked = max(r.asked, r.committed) + 1
 	}
-	w.step(AdvanceRequested{name, g, testRef(g, r.asked)})
+	w.step(AdvanceRequested{Region: name, Generation: g, Ref: testRef(g, r.asked)})
 }
 
 func (w *moverWorld) step(ev MoverEvent) {

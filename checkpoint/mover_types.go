@@ -11,6 +11,10 @@ type (
 		Region string
 		// To, if set, is to be the current checkpoint from then on.
 		To *Target
+		// The region is settled up to batch Settled in Generation, its last; 0 = not known.
+		Generation Generation
+		Settled    BatchID
+		Start      string // names the start that wants it, or ""; see RegionHead.Started
 	}
 	// EditRequested: an operator wants the head to be changed. ID comes back in Edited.
 	EditRequested struct {
@@ -22,6 +26,14 @@ type (
 		Region     string
 		Generation Generation
 		Ref        Ref
+		Settled    BatchID // as of RaiseRequested
+	}
+	// SettleRequested: a region has ended in order, and is settled up to a batch. It is
+	// not answered.
+	SettleRequested struct {
+		Region     string
+		Generation Generation
+		Settled    BatchID
 	}
 	// SwapSucceeded: the compare-and-swap was carried out.
 	SwapSucceeded struct{ Version Version }
@@ -42,6 +54,7 @@ type (
 func (RaiseRequested) moverEvent()   {}
 func (EditRequested) moverEvent()    {}
 func (AdvanceRequested) moverEvent() {}
+func (SettleRequested) moverEvent()  {}
 func (SwapSucceeded) moverEvent()    {}
 func (SwapRefused) moverEvent()      {}
 func (SwapUnknown) moverEvent()      {}

@@ -209,13 +209,20 @@ func coordinatorEvents(l *line, g *Generation) (evs []Event) {
 	return evs
 }
 
+func settledUpTo(n BatchID) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" settled=%d", n)
+}
+
 func formatAction(a Action) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", a), "checkpoint.")
 	switch a := a.(type) {
 	case StopTasks:
 		return fmt.Sprintf("%s gen=%d", name, a.Generation)
 	case RaiseGeneration:
-		return name
+		return name + settledUpTo(a.Settled)
 	case Restore:
 		return fmt.Sprintf("%s gen=%d from=%s", name, a.Generation, refName(a.From))
 	case StartTasks:
@@ -232,13 +239,13 @@ func formatAction(a Action) string {
 		}
 		return fmt.Sprintf("%s gen=%d batch=%d tasks=%v%s", name, a.Generation, a.Batch, tasks, flag("ended", a.Ended))
 	case MoveHead:
-		return fmt.Sprintf("%s gen=%d ref=%v%s", name, a.Generation, a.Ref, flag("ended", a.Ref.Ended))
+		return fmt.Sprintf("%s gen=%d ref=%v%s%s", name, a.Generation, a.Ref, flag("ended", a.Ref.Ended), settledUpTo(a.Settled))
 	case AckCommit:
 		return fmt.Sprintf("%s gen=%d batch=%d oldest=%d tasks=%v%s", name, a.Generation, a.Batch, a.Oldest, a.Tasks, flag("last", a.Last))
 	case GiveUp:
 		return fmt.Sprintf("%s batch=%d late=%v", name, a.Batch, a.Late)
 	case Finish:
-		return fmt.Sprintf("%s %s", name, map[Outcome]string{Completed: "completed", Stopped: "stopped"}[a.Outcome])
+		return fmt.Sprintf("%s %s%s", name, map[Outcome]string{Completed: "completed", Stopped: "stopped"}[a.Outcome], settledUpTo(a.Settled))
 	case FailRegion:
 		return fmt.Sprintf("%s: %v", name, a.Err)
 	case Note:

@@ -58,6 +58,8 @@ type TaskSnapshot struct {
 	Positions []txn.Position `json:"positions,omitempty"`
 	// Finished marks a spout task that has emitted all its input.
 	Finished bool `json:"finished,omitempty"`
+	// Took says how long the task's part in the checkpoint took.
+	Took Took `json:"took,omitzero"`
 }
 
 // Ref names one complete checkpoint.
@@ -96,6 +98,18 @@ type RegionHead struct {
 	// Superseded are checkpoints that a rollback has undone. They are kept until they
 	// are pruned, so that it can be undone too.
 	Superseded []Ref `json:"superseded,omitempty"`
+	// Settled is the newest batch on the way to the current checkpoint of which is known
+	// that everything up to it is published: every AckCommit was confirmed.
+	Settled BatchID `json:"settled,omitempty"`
+	// Unsettled are the manifests of kept checkpoints that a rollback has undone before
+	// everything that they list was known to be published. Who goes on from one leaves its
+	// transactions behind.
+	Unsettled []string `json:"unsettled,omitempty"`
+	// Started names the start that was the last to say what the region goes on from, if it
+	// has a name, and StartedAt is the generation that it gave the region. To start again
+	// under the same name is to go on from the current checkpoint.
+	Started   string     `json:"started,omitempty"`
+	StartedAt Generation `json:"startedAt,omitempty"`
 }
 
 // Pin keeps a checkpoint whatever becomes of the retained ones.
@@ -138,6 +152,7 @@ func (h *Head) Clone() *Head {
 	for name, r := range h.Regions {
 		r.Retained = append([]Ref(nil), r.Retained...)
 		r.Superseded = append([]Ref(nil), r.Superseded...)
+		r.Unsettled = append([]string(nil), r.Unsettled...)
 		c.Regions[name] = r
 	}
 	return &c
@@ -206,9 +221,12 @@ type Manifest struct {
 	Batch      BatchID    `json:"batch"`
 	Ended      bool       `json:"ended,omitempty"`
 	UnixMilli  int64      `json:"unixMilli"`
-	Engine     string     `json:"engine"`      // version of Isobar that wrote it
-	Table      string     `json:"tableFormat"` // format of the state files
-	KeyGroups  int        `json:"keyGroups"`
+	// TookMicros is from the injection of the barrier to the making of the manifest, in
+	// microseconds; 0 stands for "not recorded".
+	TookMicros int64  `json:"tookMicros,omitempty"`
+	Engine     string `json:"engine"`      // version of Isobar that wrote it
+	Table      string `json:"tableFormat"` // format of the state files
+	KeyGroups  int    `json:"keyGroups"`
 	// Graph is a fingerprint of the region's components and edges.
 	Graph      string                   `json:"graph"`
 	Components map[string]ComponentMeta `json:"components"`

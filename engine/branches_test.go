@@ -223,7 +223,9 @@ func newBranches(t *testing.T) *branches {
 }
 
 // start starts the topology with a number of tasks for each of its parts.
-func (b *branches) start(from string, tasks int) {
+func (b *branches) start(from string, tasks int) { b.startFrom(engine.Start{From: from}, tasks) }
+
+func (b *branches) startFrom(from engine.Start, tasks int) {
 	tb := engine.NewTopologyBuilder()
 	tb.SetSpout("lines", limited(&b.limit, 10, b.lines), 1)
 	tb.SetBolt("split", func() txn.Bolt {
@@ -237,7 +239,7 @@ func (b *branches) start(from string, tasks int) {
 	ctx, stop := context.WithCancel(b.t.Context())
 	b.stop, b.control = stop, engine.NewControl()
 	b.ended = start(ctx, build(b.t, tb), engine.WithStore(b.store, memstore.NewOpener(b.store)), engine.WithControl(b.control),
-		engine.WithStart(engine.Start{From: from}), conf(b.t, map[string]any{
+		engine.WithStart(from), conf(b.t, map[string]any{
 			"transaction.schedule.batch.delay.ms": 50, "checkpoint.retained": 3,
 			"checkpoint.orphan.grace.secs": 0, "topology.restart.max": 2}))
 	b.settle()
@@ -388,7 +390,7 @@ func (b *branches) rollback(to string, o op) {
 	b.board.mu.Lock()
 	b.board.n = 0 // what is published now may be older
 	b.board.mu.Unlock()
-	if err := b.control.Rollback(b.t.Context(), to); err != nil {
+	if err := b.control.Rollback(b.t.Context(), to, false); err != nil {
 		b.t.Errorf("roll back to %s: %v", to, err)
 	}
 }

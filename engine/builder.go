@@ -10,6 +10,7 @@ import (
 	"github.com/isobar-io/isobar/engine/plan"
 	"github.com/isobar-io/isobar/engine/task"
 	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/tuple/wire"
 	"github.com/isobar-io/isobar/txn"
 )
 
@@ -20,6 +21,7 @@ type TopologyBuilder struct {
 	config     config.Values
 	hooks      []txn.TaskHook
 	finished   func(Result)
+	codecs     []wire.Codec
 }
 
 type component struct {
@@ -46,6 +48,10 @@ func (b *TopologyBuilder) SetConfig(v config.Values) { b.config = v }
 // OnFinished has fn called after the last acknowledgement of a run that ended in
 // order, also of a rerun that had nothing left to do.
 func (b *TopologyBuilder) OnFinished(fn func(Result)) { b.finished = fn }
+
+// RegisterCodec says how values of a type travel between processes, within tuples. In one
+// process they are handed on as they are.
+func (b *TopologyBuilder) RegisterCodec(c wire.Codec) { b.codecs = append(b.codecs, c) }
 
 // AddTaskHook has h called by every task.
 func (b *TopologyBuilder) AddTaskHook(h txn.TaskHook) { b.hooks = append(b.hooks, h) }
@@ -78,12 +84,17 @@ type Topology struct {
 	config     config.Values
 	hooks      []txn.TaskHook
 	finished   func(Result)
+	codecs     *wire.Registry // of what travels between processes
 }
 
 // Build checks the topology. The error joins every mistake found.
 func (b *TopologyBuilder) Build() (*Topology, error) {
 	t := &Topology{factories: map[string]func() any{}, own: map[string]config.Values{}, config: b.config, hooks: b.hooks, finished: b.finished}
 	var errs []error
+	var err error
+	if t.codecs, err = wire.NewRegistry(b.codecs...); err != nil {
+		errs = append(errs, err)
+	}
 	for _, c := range b.components {
 		errs = append(errs, c.inspect())
 		own, err1 := config.OfComponent(c.ID, c.own)
@@ -93,7 +104,7 @@ func (b *TopologyBuilder) Build() (*Topology, error) {
 		t.factories[c.ID] = c.factory
 		t.components = append(t.components, c.Component)
 	}
-	if _, err := t.plan("check", config.Merge(config.Defaults(), b.config)); err != nil {
+	if _, err := t.plan("check", config.Merge(config.Defaults(), b.config), nil); err != nil {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -130,8 +141,9 @@ func (t *Topology) readsFailed(id string) bool {
 	return false
 }
 
-// plan lays the topology out under a configuration.
-func (t *Topology) plan(name string, c config.Values) (*plan.Plan, error) {
+// plan lays the topology out under a configuration. Numbers of tasks in tasks count
+// more than what it says.
+func (t *Topology) plan(name string, c config.Values, tasks map[string]int) (*plan.Plan, error) {
 	comps := slices.Clone(t.components)
 	for i := range comps {
 		own := config.Merge(c, t.own[comps[i].ID])
@@ -140,6 +152,9 @@ func (t *Topology) plan(name string, c config.Values) (*plan.Plan, error) {
 		}
 		if most := own.Int("topology.max.task.parallelism"); most > 0 {
 			comps[i].Tasks = min(comps[i].Tasks, most)
+		}
+		if n := tasks[comps[i].ID]; n > 0 {
+			comps[i].Tasks = n
 		}
 	}
 	return plan.New(name, c.Int("topology.key.groups"), comps)

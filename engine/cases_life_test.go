@@ -332,11 +332,11 @@ func TestOldRunIsFencedByItsReplacement(t *testing.T) {
 func TestNewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	in, _ := sample(2, 50)
 	for name, newer := range map[string]func(t *testing.T, s checkpoint.Store){
-		"head has format version 3, this isobar reads up to version 2": func(t *testing.T, s checkpoint.Store) {
-			swapHead(t, s, func(data []byte) []byte { return sealed(data, "isobar head 2", "isobar head 3") })
+		"head has format version 4, this isobar reads up to version 3": func(t *testing.T, s checkpoint.Store) {
+			swapHead(t, s, func(data []byte) []byte { return sealed(data, "isobar head 3", "isobar head 4") })
 		},
-		"has format version 2, this isobar reads up to version 1": func(t *testing.T, s checkpoint.Store) {
-			rewriteManifest(t, s, func(data []byte) []byte { return sealed(data, "isobar manifest 1", "isobar manifest 2") })
+		"has format version 3, this isobar reads up to version 2": func(t *testing.T, s checkpoint.Store) {
+			rewriteManifest(t, s, func(data []byte) []byte { return sealed(data, "isobar manifest 2", "isobar manifest 3") })
 		},
 		`its state files have format "` + checkpoint.TableFormat + `9", this build reads "` + checkpoint.TableFormat + `"`: func(t *testing.T, s checkpoint.Store) {
 			rewriteManifest(t, s, func(data []byte) []byte {

@@ -166,7 +166,7 @@ func TestRollbackDuringARestartIsDoneOrRefused(t *testing.T) {
 		limit.Store(300)
 		<-store.arrived // the generation is being raised
 		answer := make(chan error, 1)
-		go func() { answer <- control.Rollback(ctx, refs[0].String()) }()
+		go func() { answer <- control.Rollback(ctx, refs[0].String(), false) }()
 		synctest.Wait()
 		store.goOn <- struct{}{}
 		err = <-answer

@@ -13,6 +13,8 @@ import (
 	"github.com/isobar-io/isobar/engine/master"
 	"github.com/isobar-io/isobar/engine/plan"
 	"github.com/isobar-io/isobar/engine/task"
+	"github.com/isobar-io/isobar/engine/worker"
+	"github.com/isobar-io/isobar/tuple/wire"
 )
 
 // Version is the version of Isobar; checkpoints record it.
@@ -32,6 +34,16 @@ type (
 // ErrHung is wrapped by the error of a run whose user code did not return in time.
 var ErrHung = master.ErrHung
 
+// ErrStoreUnreachable is wrapped by the error of a run that did not begin because the
+// checkpoint store did not answer as it should: another try may do better.
+var ErrStoreUnreachable = master.ErrStoreUnreachable
+
+// FromNew is a Start.From: there must be no checkpoints.
+const FromNew = master.FromNew
+
+// ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
+var ErrElsewhere = master.ErrElsewhere
+
 // Option changes how a topology is run.
 type Option func(*options) error
 
@@ -45,6 +57,8 @@ type options struct {
 	hook     func(step string)
 	control  *Control
 	start    Start
+	tasks    map[string]int
+	crew     func(*plan.Plan) (worker.Crew, error)
 }
 
 // WithName names the topology; the default is "topology". Checkpoints belong to it.
@@ -78,8 +92,9 @@ type Opening struct {
 	Hook     func(step string)
 }
 
-// WithStorage has open called when the run begins. The default keeps everything in
-// memory: a failed task is rolled back, but nothing outlives the process.
+// WithStorage has open called when the run begins, with a context that ends when it has
+// returned. The default keeps everything in memory: a failed task is rolled back, but
+// nothing outlives the process.
 func WithStorage(open func(context.Context, Opening) (Storage, error)) Option {
 	return func(o *options) error { o.open = open; return nil }
 }
@@ -131,43 +146,139 @@ func WithHook(fn func(step string)) Option {
 	return func(o *options) error { o.hook = fn; return nil }
 }
 
+// WithTasks gives components other numbers of tasks than the topology and its
+// configuration do.
+func WithTasks(n map[string]int) Option {
+	return func(o *options) error { o.tasks = n; return nil }
+}
+
+// WithCrew has the tasks run by what open returns, for which storage need hold no state;
+// the default is this process. The crew is closed when the run is over.
+func WithCrew(open func(*plan.Plan) (worker.Crew, error)) Option {
+	return func(o *options) error { o.crew = open; return nil }
+}
+
+// run is a topology that is about to be run, laid out under its configuration.
+type run struct {
+	*options
+	topology *Topology
+	conf     config.Values
+	plan     *plan.Plan
+	storage  Storage
+}
+
+func prepare(t *Topology, opts []Option) (*run, error) {
+	r := &run{topology: t, options: &options{name: "topology", open: inMemory, control: NewControl(), logger: slog.New(slog.DiscardHandler), hook: func(string) {}}}
+	for _, opt := range opts {
+		if err := opt(r.options); err != nil {
+			return nil, err
+		}
+	}
+	r.conf = config.Merge(config.Defaults(), t.config, r.config)
+	if err := t.checkConfig(r.conf); err != nil {
+		return nil, err
+	}
+	for id := range r.tasks {
+		if t.factories[id] == nil {
+			return nil, fmt.Errorf("set the tasks of component %q: the topology has none of that name", id)
+		}
+	}
+	var err error
+	if r.plan, err = t.plan(r.name, r.conf, r.tasks); err != nil {
+		return nil, err
+	}
+	if r.crew == nil {
+		r.crew = func(p *plan.Plan) (worker.Crew, error) { return worker.New(p, r.logger), nil }
+	}
+	return r, nil
+}
+
+// store opens the storage, which close closes.
+func (r *run) store(ctx context.Context) (err error) {
+	opening, opened := untilOpened(ctx)
+	defer opened()
+	r.storage, err = r.open(opening, Opening{Topology: r.name, Config: r.conf, Logger: r.logger, Hook: r.hook})
+	if err != nil && opening.Err() != nil {
+		err = fmt.Errorf("stopped while the checkpoint store was opened, nothing has run: %w", err)
+	}
+	if err != nil {
+		return master.Unreachable(err)
+	}
+	return nil
+}
+
+func (r *run) close() error {
+	if r.storage.Close == nil {
+		return nil
+	}
+	return r.storage.Close()
+}
+
 // Run runs a topology in this process until all input has been processed, until ctx
 // ends, or until it fails. When ctx ends it takes a last checkpoint and returns
 // without an error. It goes on from the latest checkpoint in the store.
 func Run(ctx context.Context, t *Topology, opts ...Option) (res Result, err error) {
-	o := &options{name: "topology", open: inMemory, control: NewControl(), logger: slog.New(slog.DiscardHandler), hook: func(string) {}}
-	for _, opt := range opts {
-		if err := opt(o); err != nil {
-			return Result{}, err
-		}
-	}
-	conf := config.Merge(config.Defaults(), t.config, o.config)
-	if err := t.checkConfig(conf); err != nil {
-		return Result{}, err
-	}
-	p, err := t.plan(o.name, conf)
+	r, err := prepare(t, opts)
 	if err != nil {
 		return Result{}, err
 	}
-	storage, err := o.open(context.WithoutCancel(ctx), Opening{Topology: o.name, Config: conf, Logger: o.logger, Hook: o.hook})
+	if err := r.store(ctx); err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	lead := master.Run
+	if !r.conf.Bool("transaction.topology") {
+		if err := refuseKept(context.WithoutCancel(ctx), r.name, r.storage.Store); err != nil {
+			return Result{}, err
+		}
+		lead = master.RunLocal
+	}
+	crew, err := r.crew(r.plan)
 	if err != nil {
 		return Result{}, err
 	}
-	if storage.Close != nil {
-		defer func() { err = errors.Join(err, storage.Close()) }()
-	}
-	run := master.Run
-	if !conf.Bool("transaction.topology") {
-		if err := refuseKept(context.WithoutCancel(ctx), o.name, storage.Store); err != nil {
-			return Result{}, err
-		}
-		run = master.RunLocal
-	}
-	res, err = run(ctx, masterConfig(t, p, conf, o, storage))
+	res, err = lead(ctx, r.master(crew))
+	crew.Close(errors.Is(err, ErrHung))
 	if err == nil && t.finished != nil {
 		t.finished(res)
 	}
 	return res, err
+}
+
+// Workplace is what a process needs to run tasks that a topology master elsewhere leads.
+type Workplace struct {
+	Plan        *plan.Plan
+	Env         task.Env
+	Codecs      *wire.Registry // of what tuples hold between processes
+	StopTimeout time.Duration
+}
+
+// Work opens the storage for tasks of a topology and has serve run them.
+func Work(ctx context.Context, t *Topology, serve func(context.Context, Workplace) error, opts ...Option) (err error) {
+	r, err := prepare(t, opts)
+	if err != nil {
+		return err
+	}
+	if err := r.store(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	return serve(ctx, Workplace{
+		Plan:        r.plan,
+		Env:         r.env(),
+		Codecs:      r.topology.codecs,
+		StopTimeout: r.conf.Duration("topology.task.stop.timeout.secs"),
+	})
+}
+
+// Layout returns the plan of a topology and its total configuration, and all that speaks
+// against running it.
+func Layout(t *Topology, opts ...Option) (*plan.Plan, config.Values, error) {
+	r, err := prepare(t, opts)
+	if err != nil {
+		return nil, config.Values{}, err
+	}
+	return r.plan, r.conf, nil
 }
 
 // refuseKept keeps an at-most-once run, which would begin from nothing, away from
@@ -191,44 +302,49 @@ const (
 	storeRetry = 500 * time.Millisecond
 )
 
-func masterConfig(t *Topology, p *plan.Plan, conf config.Values, o *options, s Storage) master.Config {
+func (r *run) env() task.Env {
+	return task.Env{
+		Plan:        r.plan,
+		Factory:     func(id string) any { return r.topology.factories[id]() },
+		Barriers:    r.conf.Bool("transaction.topology"),
+		ExactlyOnce: r.conf.Bool("transaction.exactly.once.mode"),
+		BatchDelay:  r.conf.Duration("transaction.schedule.batch.delay.ms"),
+		FrameMax:    r.conf.Int("topology.frame.tuples"),
+		Frames:      r.conf.Int("topology.channel.frames"),
+		Poison:      r.conf.Bool("topology.debug.poison.frames"),
+		State:       r.storage.State,
+		Config:      func(id string) config.Values { return config.Merge(r.conf, r.topology.own[id]) },
+		Hooks:       r.topology.hooks,
+		Logger:      r.logger,
+		Hook:        r.hook,
+		Processing:  task.NewProcessingTime(),
+	}
+}
+
+func (r *run) master(crew worker.Crew) master.Config {
 	return master.Config{
-		Plan: p,
-		Env: task.Env{
-			Plan:        p,
-			Factory:     func(id string) any { return t.factories[id]() },
-			Barriers:    conf.Bool("transaction.topology"),
-			ExactlyOnce: conf.Bool("transaction.exactly.once.mode"),
-			BatchDelay:  conf.Duration("transaction.schedule.batch.delay.ms"),
-			FrameMax:    conf.Int("topology.frame.tuples"),
-			Frames:      conf.Int("topology.channel.frames"),
-			Poison:      conf.Bool("topology.debug.poison.frames"),
-			State:       s.State,
-			Config:      func(id string) config.Values { return config.Merge(conf, t.own[id]) },
-			Hooks:       t.hooks,
-			Logger:      o.logger,
-			Hook:        o.hook,
-			Processing:  task.NewProcessingTime(),
-		},
-		Store: s.Store,
+		Plan:  r.plan,
+		Env:   r.env(),
+		Crew:  crew,
+		Store: r.storage.Store,
 		Timing: checkpoint.Config{
-			Interval:        conf.Duration("transaction.schedule.batch.delay.ms"),
-			MaxPending:      conf.Int("transaction.max.pending.batch"),
-			SnapshotTimeout: conf.Duration("transaction.batch.snapshot.timeout"),
+			Interval:        r.conf.Duration("transaction.schedule.batch.delay.ms"),
+			MaxPending:      r.conf.Int("transaction.max.pending.batch"),
+			SnapshotTimeout: r.conf.Duration("transaction.batch.snapshot.timeout"),
 			AckRepeat:       ackRepeat,
 			RestartMin:      restartMin,
 			RestartMax:      restartMax,
-			MaxRestarts:     conf.Int("topology.restart.max"),
+			MaxRestarts:     r.conf.Int("topology.restart.max"),
 			StoreRetry:      storeRetry,
 		},
-		Retained:    conf.Int("checkpoint.retained"),
-		StopTimeout: conf.Duration("topology.task.stop.timeout.secs"),
-		OrphanGrace: conf.Duration("checkpoint.orphan.grace.secs"),
+		Retained:    r.conf.Int("checkpoint.retained"),
+		StopTimeout: r.conf.Duration("topology.task.stop.timeout.secs"),
+		OrphanGrace: r.conf.Duration("checkpoint.orphan.grace.secs"),
 		Engine:      Version,
-		Logger:      o.logger,
-		Control:     o.control,
-		Start:       o.start,
-		Progress:    o.progress,
-		Inspect:     o.inspect,
+		Logger:      r.logger,
+		Control:     r.control,
+		Start:       r.start,
+		Progress:    r.progress,
+		Inspect:     r.inspect,
 	}
 }

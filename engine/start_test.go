@@ -196,11 +196,11 @@ func TestSavepointAndRollbackWhileItRuns(t *testing.T) {
 		if _, _, after, err := checkpoint.EditHead(ctx, store, "operator-1", checkpoint.PruneEdit(1)); err != nil || len(after.Kept("count")) < 2 {
 			t.Fatalf("prune: %v", err)
 		}
-		if err := control.Rollback(ctx, "9.9"); err == nil || !strings.Contains(err.Error(), "keeps no checkpoint 9.9") {
+		if err := control.Rollback(ctx, "9.9", false); err == nil || !strings.Contains(err.Error(), "keeps no checkpoint 9.9") {
 			t.Errorf("back to nowhere: %v", err)
 		}
 		limit.Store(700)
-		if err := control.Rollback(ctx, refs[0].String()); err != nil {
+		if err := control.Rollback(ctx, refs[0].String(), false); err != nil {
 			t.Fatal(err)
 		}
 		b.mu.Lock()
@@ -304,4 +304,56 @@ func copyOf(t *testing.T, from checkpoint.Store, runID string) *memstore.Store {
 		t.Fatal(err)
 	}
 	return to
+}
+
+// A start that has a name takes its regions back once: the same start made again, by a
+// process in the place of one that died, goes on from what the first has committed. A
+// start that must be new refuses what others have committed.
+func TestNamedStartGoesBackOnce(t *testing.T) {
+	in, _ := sample(1, 400)
+	lines := in[0]
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		var limit atomic.Int64
+		run := func(s engine.Start, until int) (*board, engine.Result, error) {
+			b := &board{}
+			limit.Store(int64(until))
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := start(ctx, counting(t, &limit, lines, b), engine.WithStore(store, memstore.NewOpener(store)),
+				engine.WithStart(s), conf(t, map[string]any{"transaction.schedule.batch.delay.ms": 50, "checkpoint.retained": 1}))
+			time.Sleep(time.Second)
+			stop()
+			e := <-ended
+			return b, e.res, e.err
+		}
+		fresh := engine.Start{From: engine.FromNew, Once: "a"}
+		if _, _, err := run(fresh, 100); err != nil {
+			t.Fatal(err)
+		}
+		b, res, err := run(fresh, 200)
+		if err != nil || res.From == nil {
+			t.Fatalf("the same start again goes on from %v (%v), want from what is committed", res.From, err)
+		}
+		if got, want := b.get(), wordsOf(lines, 200); !maps.Equal(got, want) {
+			t.Errorf("the same start again shows other counts than those of 200 lines")
+		}
+		if _, _, err := run(engine.Start{From: engine.FromNew, Once: "b"}, 200); err == nil || !strings.Contains(err.Error(), "has checkpoints") {
+			t.Errorf("another start that must be new: %v, want it refused", err)
+		}
+		anew := engine.Start{From: "empty", Once: "b"}
+		for i, want := range []bool{true, false} {
+			_, res, err := run(anew, 250+i)
+			if err != nil || (res.From == nil) != want {
+				t.Errorf("start %d from nothing goes on from %v (%v)", i+1, res.From, err)
+			}
+		}
+		last := headOf(t, store).Regions["count"].Current().String()
+		if _, _, err := run(engine.Start{Once: "c", Unmoved: map[string]string{"count": "1.1"}}, 300); !errors.Is(err, engine.ErrElsewhere) {
+			t.Errorf("a start for another head than the one there: %v, want %v", err, engine.ErrElsewhere)
+		}
+		if _, _, err := run(engine.Start{Once: "c", Unmoved: map[string]string{"count": last}}, 300); err != nil {
+			t.Errorf("a start for the head that is there: %v", err)
+		}
+	})
 }

@@ -69,6 +69,14 @@ func (t transaction) encode() []byte {
 	return append(b, t.data...)
 }
 
+// Transaction returns the id of the transaction that a handle stands for. ok is false for
+// a batch without output, and for the handles of bolts that are neither a [TwoPhaseSink]
+// nor a [StagedSink].
+func (h Handle) Transaction() (id TransactionID, ok bool) {
+	t, err := decodeTransaction(h.Data)
+	return t.id, err == nil && t.id.Batch == h.Batch && t.id.Generation == h.Generation
+}
+
 var errHandle = errors.New("the handle of a transaction is damaged")
 
 func decodeTransaction(b []byte) (transaction, error) {

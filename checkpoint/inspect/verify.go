@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
+	"github.com/isobar-io/isobar/internal/parallel"
 	"github.com/isobar-io/isobar/tuple"
 	"github.com/isobar-io/isobar/txn"
 )
@@ -21,19 +21,22 @@ type Finding struct {
 	Err    error            // what is wrong with it; nil if nothing is
 }
 
+// width is how many objects are read at a time, each into a temporary file.
+const width = 8
+
 // Verify reads every object that the checkpoints of refs name, once, and reports of each
 // whether it is what was recorded: a manifest of its size and checksum whose files fit
 // its tasks; files of their size and checksum that are tables whose rows can be read and
-// are of the key groups that they should be of. Other errors than damage and absence end
-// it and are returned.
+// are of the key groups that they should be of. Several are read at a time; the reports
+// come in the order in which they are named, on the caller's goroutine. Other errors than
+// damage and absence end it and are returned.
 func Verify(ctx context.Context, s checkpoint.Store, refs []checkpoint.Ref, report func(Finding)) error {
 	var objects []*object
 	named := map[checkpoint.FileRef]*object{}
-	for _, ref := range refs {
-		m, err := checkpoint.ReadManifest(ctx, s, ref)
-		if err == nil {
-			err = checkShares(m)
-		}
+	for ref, r := range parallel.Each(ctx, width, refs, func(ctx context.Context, ref checkpoint.Ref) described {
+		return describe(ctx, s, ref)
+	}) {
+		m, err := r.manifest, r.err
 		if err != nil && !Damage(err) {
 			return err
 		}
@@ -56,14 +59,29 @@ func Verify(ctx context.Context, s checkpoint.Store, refs []checkpoint.Ref, repo
 			}
 		}
 	}
-	for _, o := range objects {
-		err := o.verify(ctx, s)
+	for o, err := range parallel.Each(ctx, width, objects, func(ctx context.Context, o *object) error {
+		return o.verify(ctx, s)
+	}) {
 		if err != nil && !Damage(err) {
 			return err
 		}
 		report(Finding{Object: o.ref.Name, Size: o.ref.Size, Of: o.of, Err: err})
 	}
-	return nil
+	return ctx.Err()
+}
+
+// described is a manifest, if it could be read, and what is wrong with it.
+type described struct {
+	manifest *checkpoint.Manifest
+	err      error
+}
+
+func describe(ctx context.Context, s checkpoint.Store, ref checkpoint.Ref) described {
+	m, err := checkpoint.ReadManifest(ctx, s, ref)
+	if err == nil {
+		err = checkShares(m)
+	}
+	return described{m, err}
 }
 
 // Damage reports whether an error says that something stored is damaged, missing or of a
@@ -121,15 +139,12 @@ func (o *object) expect(ref checkpoint.Ref, m *checkpoint.Manifest, t checkpoint
 
 // verify reads the object once, into a temporary file.
 func (o *object) verify(ctx context.Context, s checkpoint.Store) (err error) {
-	file, err := os.CreateTemp("", "isobar-verify-")
+	local, err := Fetch(ctx, s, o.ref)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
-	if err := checkpoint.CopyObject(ctx, s, file, o.ref.Name, o.ref.Size, o.ref.CRC32C); err != nil {
-		return err
-	}
-	table, err := pebblestate.OpenTable(ctx, localCopy{file}, o.ref)
+	defer func() { err = errors.Join(err, local.Close()) }()
+	table, err := pebblestate.OpenTable(ctx, local, o.ref)
 	if err == nil {
 		err = errors.Join(table.Each(ctx, o.check), table.Close())
 	}
@@ -140,14 +155,6 @@ func (o *object) verify(ctx context.Context, s checkpoint.Store) (err error) {
 		return fmt.Errorf("read object %s as a table of state: %w", o.ref.Name, err)
 	}
 	return nil
-}
-
-// localCopy reads parts of the one object that a file is a copy of.
-type localCopy struct{ file *os.File }
-
-func (l localCopy) ReadAt(_ context.Context, _ string, p []byte, off int64) error {
-	_, err := l.file.ReadAt(p, off)
-	return err
 }
 
 func (o *object) check(r txn.Record) error {

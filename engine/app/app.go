@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/config"
 )
 
@@ -26,7 +27,8 @@ const (
 	exitInterrupt = 130 // interrupted a second time
 )
 
-// Main is the main function of a topology program. It ends the process: with 0 when
+// Main is the main function of a topology program: it runs the topology here, or submits
+// it to a cluster, where the same program is its processes. It ends the process: with 0 when
 // all input was processed or the run was stopped in order, with 1 when it failed,
 // with 2 when the command line is wrong, and with 130 when it was interrupted twice.
 func Main(name string, build func(*Flags) (*engine.Topology, error)) {
@@ -40,6 +42,12 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", name)
 		return exitUsage
 	}
+	if path := os.Getenv(cluster.EnvProcess); path != "" {
+		return runProcess(path, build, stderr)
+	}
+	if len(args) > 0 && args[0] == "submit" {
+		return submit(name, build, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && args[0] == "run" {
 		args = args[1:]
 	}
@@ -48,12 +56,12 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	assignments := f.Strings("c", nil, "set configuration, as in -c checkpoint.retained=5 (`KEY=VALUE`, repeatable)")
 	file := f.String("config", "", "read configuration from a YAML `FILE`")
 	listen := f.String("listen", "", "serve /metrics, /healthz, /debug/pprof and the commands of an operator at `ADDR`; \":9090\" is for this machine only")
-	start := startFlags(f)
+	start := startFlags(f, "latest")
 	verbose := f.Bool("verbose", "log what the engine does")
 	help := f.Bool("help", "show this help") // -h is rarely a flag of the topology's own
 	topo, err := build(f)
 	if *help || slices.Contains(f.rest, "-h") {
-		fmt.Fprint(stdout, f.help(name))
+		fmt.Fprint(stdout, f.help(name, helpRun))
 		return exitOK
 	}
 	if errs := f.leftOver(); len(errs) > 0 {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ type Flags struct {
 	errs     []error
 	data     string
 	progress func(engine.Progress) string
+	taken    []string // what was asked for and given, or is a path
+	paths    bool     // record paths, as absolute ones
 }
 
 type flagInfo struct{ name, arg, usage, def string }
@@ -57,6 +60,43 @@ func (f *Flags) Strings(name string, def []string, usage string) *[]string {
 	return &vals
 }
 
+// Path is String for the path of a file, relative to where the program is started, which
+// on a cluster is not where it runs: there it is passed on as an absolute path.
+func (f *Flags) Path(name, def, usage string) *string {
+	vals := f.pathFlags(name, []string{def}, usage)
+	return &vals[len(vals)-1]
+}
+
+// Paths is Strings for paths of files, or patterns of them; see Path.
+func (f *Flags) Paths(name string, def []string, usage string) *[]string {
+	vals := f.pathFlags(name, def, usage)
+	return &vals
+}
+
+func (f *Flags) pathFlags(name string, def []string, usage string) []string {
+	before := len(f.taken)
+	vals := f.take(name, usage, strings.Join(def, " "))
+	if len(vals) == 0 {
+		vals = slices.Clone(def)
+	}
+	if !f.paths {
+		return vals
+	}
+	f.taken = f.taken[:before]
+	for i, v := range vals {
+		abs, err := filepath.Abs(v)
+		if err != nil {
+			f.errs = append(f.errs, fmt.Errorf("--%s %s: %w", name, v, err))
+			continue
+		}
+		vals[i] = abs
+		f.record(name, abs)
+	}
+	return vals
+}
+
+func (f *Flags) record(name, value string) { f.taken = append(f.taken, "--"+name+"="+value) }
+
 // Int returns the value of --name as an integer, or def.
 func (f *Flags) Int(name string, def int, usage string) *int {
 	v := def
@@ -87,6 +127,9 @@ func (f *Flags) Bool(name string, usage string) *bool {
 		}
 		return true
 	})
+	if v {
+		f.record(name, "true")
+	}
 	return &v
 }
 
@@ -130,6 +173,9 @@ func (f *Flags) take(name, usage, def string) []string {
 			vals = append(vals, f.rest[i])
 		}
 	}
+	for _, v := range vals {
+		f.record(name, v)
+	}
 	f.rest = rest
 	return vals
 }
@@ -153,9 +199,24 @@ func (f *Flags) leftOver() []error {
 	return errs
 }
 
-func (f *Flags) help(program string) string {
+// What the commands of a topology program do; %[1]s stands for its name.
+const (
+	helpRun = `Usage: %[1]s [run] [flags]
+
+Runs the topology in this process. Started again with the same flags it goes on
+from its last checkpoint. To run it on a cluster: %[1]s submit NAME; see
+%[1]s submit --help.
+`
+	helpSubmit = `Usage: %[1]s submit NAME [flags]
+
+Uploads this program to a cluster and runs the topology there, under that name. A
+cluster on this machine is started by: isobar dev.
+`
+)
+
+func (f *Flags) help(program, what string) string {
 	var sb strings.Builder
-	fmt.Fprintf(&sb, "Usage: %s [run] [flags]\n\nRuns the topology in this process. Started again with the same flags it goes on\nfrom its last checkpoint.\n\nFlags:\n", program)
+	fmt.Fprintf(&sb, what+"\nFlags:\n", program)
 	for _, k := range f.known {
 		head := strings.TrimRight(k.String()+" "+k.arg, " ")
 		def := ""

@@ -35,7 +35,7 @@ func Local(dir string) engine.Option {
 		}
 		store, err := place.Open(ctx, o.Topology, o.Hook)
 		if err == nil {
-			err = remember(dir, o, store)
+			err = remember(ctx, dir, o, store)
 		}
 		if err != nil {
 			return engine.Storage{}, errors.Join(err, unlock())
@@ -56,11 +56,13 @@ func Local(dir string) engine.Option {
 // remember keeps a data folder whose checkpoints were taken away from starting from
 // nothing: it notes in DATA/ran/TOPOLOGY that there is a head, and refuses to go on
 // without one if that was noted.
-func remember(dir string, o engine.Opening, store checkpoint.Store) error {
+func remember(ctx context.Context, dir string, o engine.Opening, store checkpoint.Store) error {
 	note := filepath.Join(dir, "ran", o.Topology)
 	noted, noteErr := os.ReadFile(note)
-	_, _, err := store.ReadHead(context.Background())
+	_, _, err := store.ReadHead(ctx)
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // it is not known whether there is one
 	case err == nil:
 		if string(noted) == fmt.Sprintln(store) {
 			return nil

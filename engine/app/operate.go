@@ -17,7 +17,9 @@ const OperatorHeader = "Isobar-Operator"
 //
 //	GET  /operate/head                   the head as the run knows it
 //	POST /operate/savepoint?name=NAME    take a checkpoint and pin it
-//	POST /operate/rollback?to=G.B        go back to a kept checkpoint
+//	POST /operate/rollback?to=G.B        go back to a kept checkpoint; with
+//	                                     &drop-unpublished=true also to one that was undone
+//	                                     before its transactions were published
 //
 // The last two are for callers on this machine only, because nobody has to prove here who
 // they are.
@@ -33,7 +35,8 @@ func operate(c *engine.Control, pages http.Handler) http.Handler {
 		respond(w, refs, err)
 	}))
 	mux.HandleFunc("POST /operate/rollback", local(func(w http.ResponseWriter, r *http.Request) {
-		err := c.Rollback(r.Context(), r.URL.Query().Get("to"))
+		query := r.URL.Query()
+		err := c.Rollback(r.Context(), query.Get("to"), query.Get("drop-unpublished") == "true")
 		var h *checkpoint.Head
 		if err == nil {
 			h, err = c.Head(r.Context())

@@ -151,7 +151,7 @@ func TestFileIsStrict(t *testing.T) {
 		"transaction.max.pending.bach: 2":                  "did you mean transaction.max.pending.batch?",
 		"max.pending.batch: 2":                             "did you mean transaction.max.pending.batch?",
 		"max.spout.pendng: 10":                             "the nearest, topology.max.spout.pending, is not supported yet",
-		"topology.workers: 2":                              "topology.workers is not supported yet",
+		"topology.priority: 2":                             "topology.priority is not supported yet",
 		"colour: blue":                                     `colour is not a configuration key (keys of your own begin with "user.")`,
 		"user.: 1":                                         "user. is not a configuration key",
 		"user.a: {b: 1, b: 2}":                             "user.a",
@@ -171,7 +171,7 @@ func TestFileIsStrict(t *testing.T) {
 }
 
 func TestFileReportsEveryError(t *testing.T) {
-	_, err := load(t, "topology.workers: 2\ntopology.key.groups: 0\nuser.fine: 1\n")
+	_, err := load(t, "topology.priority: 2\ntopology.key.groups: 0\nuser.fine: 1\n")
 	if err == nil || !strings.Contains(err.Error(), "line 1") || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("error %v does not name both lines", err)
 	}

@@ -18,7 +18,10 @@ import (
 // Load reads a YAML file: one mapping from keys, written flat, to values. Types are
 // strict: "2" in quotes is not a number. All that is wrong with it is in one error,
 // which names the file and the lines.
-func Load(path string) (Values, error) {
+func Load(path string) (Values, error) { return topologies.Load(path) }
+
+// Load reads a YAML file; see the function of that name.
+func (t *Table) Load(path string) (Values, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Values{}, fmt.Errorf("reading the configuration: %w", err)
@@ -45,14 +48,14 @@ func Load(path string) (Values, error) {
 			continue
 		}
 		lines[name] = key.Line
-		v, err := nodeValue(name, node)
+		v, err := t.nodeValue(name, node)
 		if err != nil {
 			refuse(key.Line, err)
 			continue
 		}
 		set[name] = entry{v, path}
 	}
-	return layer(set, errs)
+	return t.layer(set, errs)
 }
 
 // document returns the keys and values of the only mapping in data.
@@ -78,7 +81,7 @@ func document(data []byte) ([]*yaml.Node, error) {
 	return root.Content, nil
 }
 
-func nodeValue(name string, node *yaml.Node) (any, error) {
+func (t *Table) nodeValue(name string, node *yaml.Node) (any, error) {
 	if isUser(name) {
 		var v any
 		if err := node.Decode(&v); err != nil {
@@ -89,18 +92,21 @@ func nodeValue(name string, node *yaml.Node) (any, error) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
-	k, ok := byName[name]
+	k, ok := t.byName[name]
 	if node.Kind == yaml.MappingNode {
-		return nil, fmt.Errorf("%s holds a mapping; keys are written flat, as %s: %v", name, table[0].Name, table[0].Default)
+		return nil, fmt.Errorf("%s holds a mapping; keys are written flat, as %s: %v", name, t.keys[0].Name, t.keys[0].Default)
 	}
 	if !ok {
-		return nil, unknown(name)
+		return nil, t.unknown(name)
+	}
+	if node.Kind == yaml.SequenceNode && k.List {
+		return k.joined(node)
 	}
 	if node.Kind != yaml.ScalarNode {
 		return nil, fmt.Errorf("%s is a list, must be %s", name, k.Range())
 	}
 	switch tag := node.ShortTag(); {
-	case tag == "!!str":
+	case tag == "!!str", tag == "!!int" && k.List:
 		return node.Value, k.accept(node.Value)
 	case tag == "!!null":
 		return nil, k.refuse(nil)
@@ -108,6 +114,19 @@ func nodeValue(name string, node *yaml.Node) (any, error) {
 		return k.parse(strings.ToLower(node.Value))
 	}
 	return nil, fmt.Errorf("%s is %s, must be %s", name, node.Value, k.Range())
+}
+
+// joined returns the value of a List key that is a YAML list.
+func (k *Key) joined(node *yaml.Node) (any, error) {
+	var texts []string
+	for _, n := range node.Content {
+		if n.Kind != yaml.ScalarNode || strings.Contains(n.Value, ",") {
+			return nil, fmt.Errorf("%s, line %d: it must be a list of texts without commas", k.Name, n.Line)
+		}
+		texts = append(texts, n.Value)
+	}
+	text := strings.Join(texts, ",")
+	return text, k.accept(text)
 }
 
 // Read returns the values of a file, if path is not empty, with assignments on top.
@@ -129,10 +148,15 @@ func Read(path string, assignments []string) (Values, error) {
 // ParseAssignments returns the layer of -c flags: key=value, each key once. The
 // values of user keys are read as YAML. All that is wrong is in one error.
 func ParseAssignments(assignments []string) (Values, error) {
+	return topologies.ParseAssignments(assignments)
+}
+
+// ParseAssignments returns the layer of -c flags; see the function of that name.
+func (t *Table) ParseAssignments(assignments []string) (Values, error) {
 	set := map[string]entry{}
 	var errs []error
 	for _, a := range assignments {
-		name, v, err := assignment(a)
+		name, v, err := t.assignment(a)
 		if _, twice := set[name]; err == nil && twice {
 			err = fmt.Errorf("%s is set twice", name)
 		}
@@ -142,10 +166,10 @@ func ParseAssignments(assignments []string) (Values, error) {
 		}
 		set[name] = entry{v, FromFlag}
 	}
-	return layer(set, errs)
+	return t.layer(set, errs)
 }
 
-func assignment(a string) (name string, v any, err error) {
+func (t *Table) assignment(a string) (name string, v any, err error) {
 	name, text, ok := strings.Cut(a, "=")
 	if !ok || name == "" {
 		return name, nil, errors.New("must be key=value")
@@ -156,9 +180,9 @@ func assignment(a string) (name string, v any, err error) {
 		}
 		return name, v, nil
 	}
-	k, ok := byName[name]
+	k, ok := t.byName[name]
 	if !ok {
-		return name, nil, unknown(name)
+		return name, nil, t.unknown(name)
 	}
 	v, err = k.parse(text)
 	return name, v, err

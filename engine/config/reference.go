@@ -21,15 +21,21 @@ after ` + "`-c`" + ` their value is read as YAML.
 A value of scope *topology* holds for the topology as a whole, of scope *region* for each connected part of
 it by itself, of scope *task* for each task by itself.
 
-| key | type | default | values | scope | meaning |
+`)
+	topologies.WriteMarkdown(&sb)
+	return sb.String()
+}
+
+// WriteMarkdown writes the keys as a table for a reference page.
+func (t *Table) WriteMarkdown(sb *strings.Builder) {
+	sb.WriteString(`| key | type | default | values | scope | meaning |
 | --- | --- | --- | --- | --- | --- |
 `)
-	for _, k := range table {
+	for _, k := range t.keys {
 		def := fmt.Sprintf("`%v`", k.Default)
 		if k.Default == "" {
 			def = "empty"
 		}
-		fmt.Fprintf(&sb, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Type, def, k.Range(), k.Scope, k.Meaning)
+		fmt.Fprintf(sb, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Type, def, k.Range(), k.Scope, k.Meaning)
 	}
-	return sb.String()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -54,9 +53,12 @@ type Key struct {
 	Scope Scope
 	// Component is set for keys that a component may have a value of its own for.
 	Component bool
-	Meaning   string
-
-	check func(string) error // further check of a String value
+	// List is set for String keys that hold several texts with commas between them. In a
+	// file they may be a YAML list.
+	List    bool
+	Meaning string
+	// Check is a further check of a String value, or nil.
+	Check func(string) error
 }
 
 // noMax is the upper end of a key without one. It fits an int everywhere, and any
@@ -91,6 +93,43 @@ var table = []Key{
 	{
 		Name: "topology.key.groups", Type: Int, Default: 256, Min: 1, Max: 1 << 16, Scope: ScopeTopology,
 		Meaning: "Key groups that keyed state is divided into: the most tasks a keyed bolt can have. Fixed for the life of the state.",
+	},
+	{
+		Name: "topology.workers", Type: Int, Default: 1, Min: 1, Max: 1 << 16, Scope: ScopeTopology,
+		Meaning: "Worker processes in a cluster. With `run` there is one, whatever it says.",
+	},
+	{
+		Name: "topology.message.timeout.secs", Type: Int, Default: 30, Min: 0, Max: noMax,
+		Unit: time.Second, Scope: ScopeTopology,
+		Meaning: "Seconds that the spouts of a topology are stopped in a cluster before it is killed or rebalanced, if the command does not say it.",
+	},
+	{
+		Name: "topology.users", Type: String, List: true, Default: "", Scope: ScopeTopology,
+		Meaning: "Users of a cluster who may do with the topology what its owner may.",
+	},
+	{
+		Name: "topology.readonly.users", Type: String, List: true, Default: "", Scope: ScopeTopology,
+		Meaning: "Users of a cluster who may see how the topology is.",
+	},
+	{
+		Name: "topology.isolation.hosts", Type: String, List: true, Default: "", Scope: ScopeTopology,
+		Meaning: "The only machines of a cluster that the topology may run on: host names, or labels as in `pool=batch`. Empty: any.",
+	},
+	{
+		Name: "topology.component.resources.onheap.memory.mb", Type: Int, Default: 128, Min: 0, Max: 1 << 30, Scope: ScopeTask,
+		Meaning: "Megabytes that the scheduler `resource` of a cluster counts for a task whose component declares nothing else.",
+	},
+	{
+		Name: "topology.component.resources.offheap.memory.mb", Type: Int, Default: 0, Min: 0, Max: 1 << 30, Scope: ScopeTask,
+		Meaning: "Megabytes that it counts besides those.",
+	},
+	{
+		Name: "topology.component.cpu.pcore.percent", Type: Int, Default: 10, Min: 0, Max: 1 << 20, Scope: ScopeTask,
+		Meaning: "Processor time that it counts for a task; 100 is one core.",
+	},
+	{
+		Name: "topology.worker.max.heap.size.mb", Type: Int, Default: 768, Min: 1, Max: 1 << 30, Scope: ScopeTopology,
+		Meaning: "Megabytes that the tasks of one worker may have together, as it counts them.",
 	},
 	{
 		Name: "topology.tasks", Type: Int, Default: 0, Min: 0, Max: 1 << 16, Scope: ScopeTask, Component: true,
@@ -149,8 +188,13 @@ var table = []Key{
 		Meaning: "Overwrite every frame when it is recycled, so that a tuple kept too long shows at once. For tests.",
 	},
 	{
-		Name: "checkpoint.store", Type: String, Default: "", Scope: ScopeTopology, check: checkStore,
+		Name: "checkpoint.store", Type: String, Default: "", Scope: ScopeTopology, Check: checkStore,
 		Meaning: "Where checkpoints are kept: a `file://` URL with an absolute path, or `s3://BUCKET/PREFIX`. Empty: the folder `checkpoints` in the data folder.",
+	},
+	{
+		Name: "checkpoint.store.shared", Type: Bool, Default: false, Scope: ScopeTopology,
+		Meaning: "The folder of a `file://` store is the same one on every machine of the cluster, such as one of a network file system. " +
+			"Without it, a topology with such a store runs on one machine only.",
 	},
 	{
 		Name: "checkpoint.s3.endpoint", Type: String, Default: "", Scope: ScopeTopology,
@@ -187,31 +231,20 @@ var table = []Key{
 // userPrefix begins the keys that pass through unchecked.
 const userPrefix = "user."
 
-var byName = func() map[string]*Key {
-	m := make(map[string]*Key, len(table))
-	for i := range table {
-		m[table[i].Name] = &table[i]
-	}
-	return m
-}()
-
 // Keys returns the table.
-func Keys() []Key { return slices.Clone(table) }
+func Keys() []Key { return topologies.Keys() }
 
 // Lookup returns the key of a name; the error for any other name says what would be
 // right.
-func Lookup(name string) (Key, error) {
-	if k, ok := byName[name]; ok {
-		return *k, nil
-	}
-	return Key{}, unknown(name)
-}
+func Lookup(name string) (Key, error) { return topologies.Lookup(name) }
 
 // Range says in words which values the key takes.
 func (k Key) Range() string {
 	switch {
 	case k.Type == Bool:
 		return "true or false"
+	case k.Type == String && k.List:
+		return "texts with commas between them"
 	case k.Type == String:
 		return "a text"
 	case k.Max == noMax:
@@ -235,10 +268,10 @@ func (k *Key) accept(v any) error {
 		if k.Type != String {
 			break
 		}
-		if k.check == nil {
+		if k.Check == nil {
 			return nil
 		}
-		return k.check(v)
+		return k.Check(v)
 	}
 	return k.refuse(v)
 }
@@ -256,40 +289,6 @@ func (k *Key) refuse(v any) error {
 		text = fmt.Sprintf("%v of type %T", v, v)
 	}
 	return fmt.Errorf("%s is %s, must be %s", k.Name, text, k.Range())
-}
-
-// unknown is the error for a name that is not in the table.
-func unknown(name string) error {
-	if _, ok := notYet[name]; ok {
-		return fmt.Errorf("%s is not supported yet", name)
-	}
-	near, distance := nearest(name)
-	switch _, later := notYet[near]; {
-	case distance > len(name)/2:
-		return fmt.Errorf("%s is not a configuration key (keys of your own begin with %q)", name, userPrefix)
-	case later:
-		return fmt.Errorf("%s is not a configuration key; the nearest, %s, is not supported yet", name, near)
-	}
-	return fmt.Errorf("%s is not a configuration key, did you mean %s?", name, near)
-}
-
-// nearest returns the known name that takes the fewest edits to get to. A missing
-// first part ("max.pending.batch") is one edit. Names that act win a tie.
-func nearest(name string) (near string, distance int) {
-	distance = math.MaxInt
-	consider := func(candidate string) {
-		_, rest, _ := strings.Cut(candidate, ".")
-		if d := min(edits(name, candidate), 1+edits(name, rest)); d < distance {
-			near, distance = candidate, d
-		}
-	}
-	for _, k := range table {
-		consider(k.Name)
-	}
-	for _, later := range notYetNames {
-		consider(later)
-	}
-	return near, distance
 }
 
 // Nearest returns the one of names that takes the fewest edits to get to.

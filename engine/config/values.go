@@ -12,7 +12,17 @@ import (
 
 // Values holds the values of one or several layers. It is immutable. A key that is
 // not set in it has its default, so the zero Values is all defaults.
-type Values struct{ set map[string]entry }
+type Values struct {
+	table *Table // nil: that of topologies
+	set   map[string]entry
+}
+
+func (v Values) keys() *Table {
+	if v.table == nil {
+		return topologies
+	}
+	return v.table
+}
 
 type entry struct {
 	value  any // bool, int or string; of a user key, anything
@@ -36,17 +46,23 @@ func Defaults() Values { return Values{} }
 // string as the table says; of user keys anything that must not change after. All
 // that is wrong with them is in one error.
 func Of(values map[string]any) (Values, error) {
-	set := make(map[string]entry, len(values))
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		v := values[name]
-		if err := acceptNamed(name, v); err != nil {
-			errs = append(errs, fmt.Errorf("configuration of the topology: %w", err))
-			continue
-		}
-		set[name] = entry{v, FromTopology}
+	v, err := topologies.Of(FromTopology, values)
+	return v, prefixed("configuration of the topology", err)
+}
+
+// prefixed puts text before each of the errors that were joined.
+func prefixed(text string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return layer(set, errs)
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = slices.Clone(joined.Unwrap())
+	}
+	for i := range errs {
+		errs[i] = fmt.Errorf("%s: %w", text, errs[i])
+	}
+	return errors.Join(errs...)
 }
 
 // OfComponent returns the layer that component id sets for itself, which wins over
@@ -55,8 +71,8 @@ func OfComponent(id string, values map[string]any) (Values, error) {
 	set := make(map[string]entry, len(values))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		err := acceptNamed(name, values[name])
-		if err == nil && !isUser(name) && !byName[name].Component {
+		err := topologies.acceptNamed(name, values[name])
+		if err == nil && !isUser(name) && !topologies.byName[name].Component {
 			err = fmt.Errorf("%s cannot be set for one component, only for the topology", name)
 		}
 		if err != nil {
@@ -65,38 +81,24 @@ func OfComponent(id string, values map[string]any) (Values, error) {
 		}
 		set[name] = entry{values[name], fromComponent(id)}
 	}
-	return layer(set, errs)
+	return topologies.layer(set, errs)
 }
 
-func layer(set map[string]entry, errs []error) (Values, error) {
-	if len(errs) > 0 {
-		return Values{}, errors.Join(errs...)
-	}
-	return Values{set}, nil
-}
-
-// Merge returns the layers on top of each other: a later one wins.
+// Merge returns the layers on top of each other: a later one wins. The keys are those of
+// the first layer's table that is not [Defaults].
 func Merge(layers ...Values) Values {
-	set := map[string]entry{}
+	merged := Values{set: map[string]entry{}}
 	for _, l := range layers {
-		maps.Copy(set, l.set)
+		maps.Copy(merged.set, l.set)
+		if merged.table == nil {
+			merged.table = l.table
+		}
 	}
-	return Values{set}
+	return merged
 }
 
 func isUser(name string) bool {
 	return strings.HasPrefix(name, userPrefix) && len(name) > len(userPrefix)
-}
-
-func acceptNamed(name string, v any) error {
-	if isUser(name) {
-		return nil
-	}
-	k, ok := byName[name]
-	if !ok {
-		return unknown(name)
-	}
-	return k.accept(v)
 }
 
 // Get returns the value of a key: its default where it is not set. ok is false for
@@ -106,7 +108,7 @@ func (v Values) Get(name string) (value any, ok bool) {
 	if e, ok := v.set[name]; ok {
 		return e.value, true
 	}
-	if k, ok := byName[name]; ok {
+	if k, ok := v.keys().byName[name]; ok {
 		return k.Default, true
 	}
 	return nil, false
@@ -121,11 +123,22 @@ func (v Values) Origin(name string) string {
 	return FromDefault
 }
 
+// Set yields the keys that were set, by name.
+func (v Values) Set() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v.set)) {
+			if !yield(name, v.set[name].value) {
+				return
+			}
+		}
+	}
+}
+
 // All yields every key that has a value, in the order of the table and then the
 // user keys by name.
 func (v Values) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
-		for _, k := range table {
+		for _, k := range v.keys().keys {
 			value, _ := v.Get(k.Name)
 			if !yield(k.Name, value) {
 				return
@@ -149,10 +162,25 @@ func (v Values) Bool(name string) bool { return typed[bool](v, name) }
 // String returns the value of a String key.
 func (v Values) String(name string) string { return typed[string](v, name) }
 
+// List returns the texts of a List key.
+func (v Values) List(name string) []string { return split(v.String(name)) }
+
+// split takes a List key's value apart. Spaces around commas do not count, nor do empty
+// texts.
+func split(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
 // Duration returns the value of an Int key that counts milliseconds or seconds.
 func (v Values) Duration(name string) time.Duration {
 	n := v.Int(name)
-	unit := byName[name].Unit
+	unit := v.keys().byName[name].Unit
 	if unit == 0 {
 		panic(fmt.Sprintf("config: %s is not a duration", name))
 	}
@@ -160,8 +188,8 @@ func (v Values) Duration(name string) time.Duration {
 }
 
 func typed[T any](v Values, name string) T {
-	if _, ok := byName[name]; !ok {
-		panic(fmt.Sprintf("config: %v", unknown(name)))
+	if _, err := v.keys().Lookup(name); err != nil {
+		panic(fmt.Sprintf("config: %v", err))
 	}
 	value, _ := v.Get(name)
 	t, ok := value.(T)

@@ -64,6 +64,8 @@ type Channel struct {
 	bell    *Bell         // the receiver's
 	limit   atomic.Int32  // tuples per frame, set by the receiver
 	read    uint64        // frames received; the receiver's
+
+	remote *remote // set if the sender is in another process
 }
 
 // Config describes a channel.
@@ -151,8 +153,11 @@ func (c *Channel) pushWaiting(f *tuple.Frame) bool {
 }
 
 // Receive returns the next frame, or nil. Only the receiving task calls it, and it
-// gives the frame back with Return.
+// gives the frame back with Return. See Err for what cannot be read.
 func (c *Channel) Receive() *tuple.Frame {
+	if c.remote != nil {
+		return c.receiveRemote()
+	}
 	f := c.data.pop()
 	if f == nil {
 		return nil
@@ -178,6 +183,10 @@ func (c *Channel) Return(f *tuple.Frame) {
 		f.Poison()
 	}
 	f.Reset()
+	if c.remote != nil {
+		c.returnRemote(f)
+		return
+	}
 	c.free.push(f)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/link"
@@ -11,14 +12,28 @@ import (
 )
 
 // Control steers a running topology from outside.
-type Control struct{ mail *link.Mailbox[command] }
+type Control struct {
+	mail  *link.Mailbox[command]
+	ended chan struct{} // closed by end
+	once  sync.Once
+}
 
 // command is what an operator wants: of activate, deactivate and checkpoint nothing
 // comes back, the others answer.
 type command struct {
 	verb  verb
 	name  string // of a savepoint, or of the checkpoint to go back to
+	drop  bool   // with rollback: what is not published, too
 	reply chan<- answer
+	found *found // with goBack
+}
+
+// found is the checkpoint that a rollback goes to, once its manifest has been read.
+type found struct {
+	region   string
+	ref      checkpoint.Ref
+	manifest *checkpoint.Manifest
+	err      error
 }
 
 type verb uint8
@@ -29,8 +44,11 @@ const (
 	checkpointNow
 	savepoint
 	rollback
+	goBack // the second half of rollback, from the master itself
 	showHead
 )
+
+var errEnded = errors.New("the run has ended")
 
 // answer is what has become of a command.
 type answer struct {
@@ -40,7 +58,9 @@ type answer struct {
 }
 
 // NewControl returns a Control for one run.
-func NewControl() *Control { return &Control{link.NewMailbox[command]()} }
+func NewControl() *Control {
+	return &Control{mail: link.NewMailbox[command](), ended: make(chan struct{})}
+}
 
 // Deactivate stops the input: spouts emit nothing more until Activate. What is under
 // way is processed and committed.
@@ -55,33 +75,46 @@ func (c *Control) Checkpoint() { c.mail.Put(command{verb: checkpointNow}) }
 // Savepoint takes a checkpoint of every region and pins it under a name, which may be
 // "", until it is unpinned. It returns the checkpoints, once they are committed.
 func (c *Control) Savepoint(ctx context.Context, name string) ([]checkpoint.Ref, error) {
-	a := c.ask(ctx, savepoint, name)
+	a := c.ask(ctx, command{verb: savepoint, name: name})
 	return a.refs, a.err
 }
 
 // Rollback takes the region of a kept checkpoint, GENERATION.BATCH, back to it. It
 // returns once the head says so. What was published after that checkpoint cannot be
-// taken back, and is published again by the same input.
-func (c *Control) Rollback(ctx context.Context, name string) error {
-	return c.ask(ctx, rollback, name).err
+// taken back, and is published again by the same input. A checkpoint that was undone
+// before its transactions were known to be published is refused, unless dropUnpublished
+// accepts that they are lost.
+func (c *Control) Rollback(ctx context.Context, name string, dropUnpublished bool) error {
+	return c.ask(ctx, command{verb: rollback, name: name, drop: dropUnpublished}).err
 }
 
 // Head returns the head as the run knows it.
 func (c *Control) Head(ctx context.Context) (*checkpoint.Head, error) {
-	a := c.ask(ctx, showHead, "")
+	a := c.ask(ctx, command{verb: showHead})
 	return a.head, a.err
 }
 
-func (c *Control) ask(ctx context.Context, v verb, name string) answer {
+func (c *Control) ask(ctx context.Context, cmd command) answer {
 	reply := make(chan answer, 1)
-	c.mail.Put(command{v, name, reply})
+	cmd.reply = reply
+	c.mail.Put(cmd)
 	select {
 	case a := <-reply:
 		return a
 	case <-ctx.Done():
 		return answer{err: ctx.Err()}
+	case <-c.ended:
+	}
+	select {
+	case a := <-reply: // it was there before the end
+		return a
+	default:
+		return answer{err: errEnded}
 	}
 }
+
+// end has all who ask from now on told that the run has ended.
+func (c *Control) end() { c.once.Do(func() { close(c.ended) }) }
 
 // obey does what the operator says.
 func (m *Master) obey(c command) {
@@ -102,8 +135,12 @@ func (m *Master) obey(c command) {
 		}
 	case savepoint:
 		m.savepoint(c)
-	case rollback:
-		if err := m.rollback(c); err != nil {
+	case rollback, goBack:
+		step := m.rollback
+		if c.verb == goBack {
+			step = m.goBack
+		}
+		if err := step(c); err != nil {
 			c.reply <- answer{err: fmt.Errorf("roll back to %s: %w", c.name, err)}
 		}
 	case showHead:
@@ -187,21 +224,59 @@ func (m *Master) saved(s *saving, err error) {
 	s.reply <- answer{refs: s.refs, err: err}
 }
 
+// rollback begins one: it has the manifest of the checkpoint read.
 func (m *Master) rollback(c command) error {
-	name, ref, err := Find(m.mover.Head(), m.cfg.Plan.Topology, c.name)
+	region, ref, err := Find(m.mover.Head(), m.cfg.Plan.Topology, c.name)
 	if err != nil {
 		return err
 	}
-	r := m.region(name)
-	switch {
-	case r.over:
-		return fmt.Errorf("region %q has ended: start the topology from that checkpoint instead", name)
-	case !r.started || r.raising || r.rolling != nil:
-		return fmt.Errorf("region %q is restarting: try again", name)
+	if _, err := m.mayRoll(region); err != nil {
+		return err
+	}
+	c.verb, c.found = goBack, &found{region: region, ref: ref}
+	m.io.Go(func() {
+		c.found.manifest, c.found.err = checkpoint.ReadManifest(m.ctx, m.cfg.Store, ref)
+		m.cfg.Control.mail.Put(c)
+	})
+	return nil
+}
+
+// goBack goes back to a checkpoint that can be restored.
+func (m *Master) goBack(c command) error {
+	f := c.found
+	if f.err != nil {
+		return f.err
+	}
+	r, err := m.mayRoll(f.region)
+	if err != nil {
+		return err
+	}
+	to, err := checkpoint.TargetOf(m.mover.Head(), f.region, f.ref, f.manifest, c.drop)
+	if err != nil {
+		return err
+	}
+	if _, err := m.fit(f.manifest, fitting{old: f.ref.Generation < r.first, quiet: true}); err != nil {
+		return err
 	}
 	r.rolling = c.reply
-	m.step(r, checkpoint.RollbackRequested{To: checkpoint.Target{Ref: &ref}})
+	m.step(r, checkpoint.RollbackRequested{To: to})
 	return nil
+}
+
+// mayRoll returns a region if it can be told now to go back.
+func (m *Master) mayRoll(name string) (*region, error) {
+	for _, r := range m.regions {
+		switch {
+		case r.Name != name:
+		case r.over:
+			return nil, fmt.Errorf("region %q has ended: start the topology from that checkpoint instead", name)
+		case !r.started || r.raising || r.rolling != nil:
+			return nil, fmt.Errorf("region %q is restarting: try again", name)
+		default:
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("the topology has no region %q any more", name)
 }
 
 // raised answers who asked for a rollback.
@@ -214,16 +289,11 @@ func (r *region) raised(err error) {
 
 // unanswered tells those who still wait that the run has ended.
 func (m *Master) unanswered() {
-	err := errors.New("the run has ended")
 	for len(m.saving) > 0 {
-		m.saved(m.saving[0], err)
+		m.saved(m.saving[0], errEnded)
 	}
 	for _, r := range m.regions {
-		r.raised(err)
+		r.raised(errEnded)
 	}
-	for _, c := range m.cfg.Control.mail.Take() {
-		if c.reply != nil {
-			c.reply <- answer{err: err}
-		}
-	}
+	m.cfg.Control.end()
 }

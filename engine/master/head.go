@@ -20,7 +20,7 @@ func readHead(ctx context.Context, cfg Config) (*checkpoint.Head, checkpoint.Ver
 		return nil, "", refuseHeadless(ctx, s, p)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("read the head of topology %q: %w", p.Topology, err)
+		return nil, "", Unreachable(fmt.Errorf("read the head of topology %q: %w", p.Topology, err))
 	}
 	h, err := checkpoint.DecodeHead("head", data)
 	if err != nil {
@@ -47,7 +47,7 @@ func readHead(ctx context.Context, cfg Config) (*checkpoint.Head, checkpoint.Ver
 func refuseHeadless(ctx context.Context, s checkpoint.Store, p *plan.Plan) error {
 	for o, err := range s.List(ctx, "") {
 		if err != nil {
-			return fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err)
+			return Unreachable(fmt.Errorf("list the checkpoints of topology %q: %w", p.Topology, err))
 		}
 		return fmt.Errorf("topology %q has checkpoint objects%s (%s) but no head that says which are committed: put the head back, or move all of them away to start from nothing", p.Topology, in(s), o.Name)
 	}
@@ -60,7 +60,7 @@ func refuseOld(ctx context.Context, s checkpoint.Store, h *checkpoint.Head, vers
 	var objects []checkpoint.ObjectInfo
 	for o, err := range s.List(ctx, "") {
 		if err != nil {
-			return false, fmt.Errorf("list the checkpoints of topology %q: %w", h.Topology, err)
+			return false, Unreachable(fmt.Errorf("list the checkpoints of topology %q: %w", h.Topology, err))
 		}
 		objects = append(objects, o)
 	}
@@ -70,7 +70,7 @@ func refuseOld(ctx context.Context, s checkpoint.Store, h *checkpoint.Head, vers
 	}
 	switch _, now, err := s.ReadHead(ctx); {
 	case err != nil:
-		return false, fmt.Errorf("read the head of topology %q: %w", h.Topology, err)
+		return false, Unreachable(fmt.Errorf("read the head of topology %q: %w", h.Topology, err))
 	case now != version:
 		return true, nil
 	}

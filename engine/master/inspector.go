@@ -25,7 +25,7 @@ func (i *Inspector) Engine() string { return i.m.cfg.Engine }
 func (i *Inspector) Elapsed() time.Duration { return i.m.now() }
 
 // Stats returns what a task has done.
-func (i *Inspector) Stats(id int) *task.Stats { return &i.m.slots[id-1].Stats }
+func (i *Inspector) Stats(id int) *task.Stats { return i.m.cfg.Crew.Stats(id) }
 
 // Queues calls fn with how full each channel is, from 0 to 1.
 func (i *Inspector) Queues(fn func(from, to int, fill float64)) {

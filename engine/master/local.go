@@ -17,11 +17,11 @@ import (
 // RunLocal runs a topology without barriers (transaction.topology: false): at most
 // once. Nothing is kept, so the first failure ends the run.
 func RunLocal(ctx context.Context, cfg Config) (Result, error) {
-	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), began: time.Now(), flush: newFlusher()}
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), began: time.Now()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
+	defer cfg.Control.end()
 	m.sweep = newSweeper(nil, cfg.Logger, 0, cfg.Env.Hook)
-	m.slots = task.NewSlots(cfg.Plan)
 	whole := plan.Region{Name: "all"}
 	for _, t := range cfg.Plan.Tasks {
 		whole.Tasks = append(whole.Tasks, t.ID)
@@ -29,13 +29,12 @@ func RunLocal(ctx context.Context, cfg Config) (Result, error) {
 	r := &region{Region: whole, record: newRecord()}
 	m.regions = []*region{r}
 	env := cfg.Env
-	env.Busy = m.flush.busy
 	env.Now = m.now
 	env.RunID = Unique()
 	env.Reported = m.report
 	env.Suspects = &poison.Suspects{}
 	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{event: ev}) }
-	r.gen.Store(task.NewGeneration(m.ctx, &env, whole, m.slots, 1, &task.Restore{}))
+	r.gen.Store(&generation{1, cfg.Crew.Make(m.ctx, &env, whole, 1, &task.Restore{})})
 	m.inspect()
 	m.leadLocal(ctx, r)
 	m.end()
@@ -49,9 +48,7 @@ type localState struct {
 }
 
 func (m *Master) leadLocal(ctx context.Context, r *region) {
-	flusherEnded := make(chan struct{})
-	go m.flush.run(m, flusherEnded)
-	defer func() { m.stopTasks(); m.cancel(); <-flusherEnded }()
+	defer func() { m.stopTasks(); m.cancel() }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()
 	var s localState

@@ -20,12 +20,14 @@ import (
 	"github.com/isobar-io/isobar/engine/plan"
 	"github.com/isobar-io/isobar/engine/poison"
 	"github.com/isobar-io/isobar/engine/task"
+	"github.com/isobar-io/isobar/engine/worker"
 )
 
 // Config is what a run of a topology needs.
 type Config struct {
 	Plan  *plan.Plan
-	Env   task.Env // Post is set by the master
+	Env   task.Env    // what is of the master's is set by it
+	Crew  worker.Crew // the caller closes it
 	Store checkpoint.Store
 	// Timing is used for every region; Region and Tasks are set by the master.
 	Timing      checkpoint.Config
@@ -96,7 +98,6 @@ type Master struct {
 	inbox   *link.Mailbox[message]
 	mover   *checkpoint.Mover
 	regions []*region
-	slots   []*task.Slot
 	sweep   *sweeper
 	// swapping is the head in the swap under way, or in the last one.
 	swapping *checkpoint.Head
@@ -110,9 +111,9 @@ type Master struct {
 	// activity is what the operator last said about input.
 	activity task.Activity
 	saving   []*saving
-	edits    int  // ids given to edits of the head
-	pause    bool // the last head call failed; wait before the next
-	flush    flusher
+	edits    int           // ids given to edits of the head
+	pause    bool          // the last head call failed; wait before the next
+	ending   time.Duration // when the last region ended in order; 0 = not yet
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
@@ -122,11 +123,11 @@ type region struct {
 	plan.Region
 	coord    *checkpoint.Coordinator
 	env      *task.Env
-	gen      atomic.Pointer[task.Generation] // set by the master, read by the flusher
-	started  bool                            // the tasks of gen run
-	raising  bool                            // the next generation is being raised
-	first    checkpoint.Generation           // of this run
-	wakeAt   time.Duration                   // 0 = never
+	gen      atomic.Pointer[generation] // set by the master, read by the Inspector
+	started  bool                       // the tasks of gen run
+	raising  bool                       // the next generation is being raised
+	first    checkpoint.Generation      // of this run
+	wakeAt   time.Duration              // 0 = never
 	over     bool
 	from     *checkpoint.Ref
 	manifest *checkpoint.Manifest // the last one built
@@ -134,6 +135,12 @@ type region struct {
 	suspects *poison.Counter
 	injected checkpoint.BatchID // the last batch that was closed
 	rolling  chan<- answer      // who has asked for the rollback under way, or nil
+}
+
+// generation is the tasks of a region in one generation.
+type generation struct {
+	number checkpoint.Generation
+	worker.Tasks
 }
 
 // Unique returns a random text that names one process's writes.
@@ -148,9 +155,10 @@ func Unique() string {
 // Run runs a topology until all input has been processed, until ctx ends, which
 // takes a last checkpoint, or until it fails.
 func Run(ctx context.Context, cfg Config) (Result, error) {
-	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now(), flush: newFlusher()}
+	m := &Master{cfg: cfg, inbox: link.NewMailbox[message](), unique: Unique(), began: time.Now()}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
+	defer cfg.Control.end()
 	head, version, err := readHead(m.ctx, cfg)
 	if err != nil {
 		return Result{}, err
@@ -160,7 +168,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		runID = head.RunID
 	}
 	m.runID = runID
-	targets, err := cfg.Start.targets(head, cfg.Plan.Topology)
+	targets, err := m.targets(head)
 	if err != nil {
 		return Result{}, err
 	}
@@ -171,11 +179,14 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		Version:  version,
 		Writer:   m.unique,
 		Retained: cfg.Retained,
+		Strict:   len(cfg.Start.Unmoved) > 0,
 	})
 	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
-	m.slots = task.NewSlots(cfg.Plan)
 	for _, r := range cfg.Plan.Regions {
 		m.regions = append(m.regions, m.newRegion(r, runID, targets[r.Name]))
+		if cfg.Start.begun(head, r.Name) {
+			m.regions[len(m.regions)-1].first = head.Regions[r.Name].StartedAt
+		}
 	}
 	m.inspect()
 	m.lead(ctx)
@@ -196,7 +207,6 @@ func (m *Master) newRegion(r plan.Region, runID string, from *checkpoint.Target)
 	reg := &region{Region: r, coord: checkpoint.NewCoordinator(c), manifest: newManifest(m.cfg, r, runID), record: newRecord(), suspects: poison.NewCounter()}
 	env := m.cfg.Env
 	env.Post = func(ev checkpoint.Event) { m.inbox.Put(message{region: reg, event: ev}) }
-	env.Busy = m.flush.busy
 	env.Now = m.now
 	env.RunID = runID
 	env.Reported = m.report
@@ -214,9 +224,7 @@ func (m *Master) now() time.Duration { return time.Since(m.began) }
 
 // lead is the master's loop.
 func (m *Master) lead(ctx context.Context) {
-	flusherEnded := make(chan struct{})
-	go m.flush.run(m, flusherEnded)
-	defer func() { m.stopTasks(); m.cancel(); <-flusherEnded }()
+	defer func() { m.stopTasks(); m.cancel() }()
 	progress := time.NewTicker(time.Second)
 	defer progress.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -263,7 +271,7 @@ func (m *Master) over() bool {
 			return false
 		}
 	}
-	return true
+	return !m.settling()
 }
 
 func (m *Master) setTimer(t *time.Timer) {
@@ -321,6 +329,7 @@ func (m *Master) stopTasks() {
 // end waits for what has been stopped.
 func (m *Master) end() {
 	m.unanswered()
+	m.notSettled()
 	for _, r := range m.regions {
 		g := r.gen.Load()
 		if g == nil {
@@ -332,9 +341,6 @@ func (m *Master) end() {
 	}
 	m.io.Wait()
 	m.sweep.close()
-	if !errors.Is(m.err, ErrHung) { // else they may still be in use
-		task.CloseKept(m.slots, m.cfg.Plan, m.cfg.Logger)
-	}
 	m.progress(true)
 }
 
@@ -344,7 +350,7 @@ var ErrHung = errors.New("user code did not return")
 
 // awaitEnd waits until every goroutine of a generation has returned: only then may
 // its tasks be made anew (invariant I9).
-func (m *Master) awaitEnd(g *task.Generation) error {
+func (m *Master) awaitEnd(g *generation) error {
 	late := time.NewTimer(m.cfg.StopTimeout)
 	defer late.Stop()
 	select {
@@ -352,7 +358,7 @@ func (m *Master) awaitEnd(g *task.Generation) error {
 		return nil
 	case <-late.C:
 		return fmt.Errorf("stop generation %d: tasks did not end within %s: %w; stacks:\n%s",
-			g.Number, m.cfg.StopTimeout, ErrHung, stacks())
+			g.number, m.cfg.StopTimeout, ErrHung, stacks())
 	}
 }
 
@@ -371,7 +377,8 @@ func (m *Master) progress(final bool) {
 	for _, c := range m.cfg.Plan.Components {
 		first, n := m.cfg.Plan.TaskIDs(c.ID)
 		cp := ComponentProgress{ID: c.ID}
-		for _, s := range m.slots[first-1 : first-1+n] {
+		for id := first; id < first+n; id++ {
+			s := m.cfg.Crew.Stats(id)
 			cp.Emitted += s.TuplesEmitted()
 			cp.Executed += s.TuplesExecuted()
 		}

@@ -55,12 +55,12 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 	log := m.cfg.Logger.With("region", r.Name)
 	switch a := a.(type) {
 	case checkpoint.StopTasks:
-		if g := r.gen.Load(); g != nil && g.Number == a.Generation {
+		if g := r.gen.Load(); g != nil && g.number == a.Generation {
 			g.Stop()
 		}
 	case checkpoint.RaiseGeneration:
 		r.raising = true
-		m.moveHead(checkpoint.RaiseRequested{Region: r.Name, To: a.To})
+		m.moveHead(checkpoint.RaiseRequested{Region: r.Name, To: a.To, Generation: a.Generation, Settled: a.Settled, Start: m.cfg.Start.Once})
 	case checkpoint.Restore:
 		m.restore(r, a)
 	case checkpoint.StartTasks:
@@ -76,7 +76,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 	case checkpoint.StoreManifest:
 		m.storeManifest(r, a)
 	case checkpoint.MoveHead:
-		m.moveHead(checkpoint.AdvanceRequested{Region: r.Name, Generation: a.Generation, Ref: a.Ref})
+		m.moveHead(checkpoint.AdvanceRequested{Region: r.Name, Generation: a.Generation, Ref: a.Ref, Settled: a.Settled})
 	case checkpoint.AckCommit:
 		for _, id := range a.Tasks {
 			r.gen.Load().AckCommit(id, a.Batch, a.Oldest, a.Last)
@@ -86,6 +86,7 @@ func (m *Master) do(r *region, a checkpoint.Action) {
 	case checkpoint.Finish:
 		r.over = true
 		m.result.Outcome = max(m.result.Outcome, a.Outcome)
+		m.moveHead(checkpoint.SettleRequested{Region: r.Name, Generation: a.Generation, Settled: a.Settled})
 	case checkpoint.FailRegion:
 		r.over = true
 		m.err = fmt.Errorf("topology %q, region %q: %w", m.cfg.Plan.Topology, r.Name, a.Err)
@@ -125,7 +126,7 @@ type built struct {
 // made from it.
 func (m *Master) restore(r *region, a checkpoint.Restore) {
 	old := r.gen.Load()
-	if old == nil {
+	if old == nil && r.first == 0 {
 		r.first = a.Generation
 	}
 	r.started, r.raising, r.injected = false, false, 0
@@ -136,6 +137,7 @@ func (m *Master) restore(r *region, a checkpoint.Restore) {
 		m.result.Restarts++
 		r.record.restarted()
 	}
+	f := m.fitting(r, a.From)
 	m.io.Go(func() {
 		b := &built{restore: a}
 		if old != nil {
@@ -145,34 +147,21 @@ func (m *Master) restore(r *region, a checkpoint.Restore) {
 			}
 		}
 		if b.err == nil {
-			b.tasks, b.err = m.readCheckpoint(a.From, r.first)
+			b.tasks, b.err = m.readCheckpoint(a.From, f)
 		}
 		m.inbox.Put(message{region: r, built: b})
 	})
 }
 
 // readCheckpoint reads what the head names, waiting for a store that does not answer.
-// What this run has committed, since its first generation, has its components' names
-// and lacks nothing that is still to be dropped.
-func (m *Master) readCheckpoint(from *checkpoint.Ref, first checkpoint.Generation) (*task.Restore, error) {
+func (m *Master) readCheckpoint(from *checkpoint.Ref, f fitting) (*task.Restore, error) {
 	if from == nil {
 		return &task.Restore{}, nil
 	}
 	for {
 		mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, *from)
 		if err == nil {
-			left := 0
-			if from.Generation < first {
-				left, err = m.cfg.Start.reshape(mf, m.runID)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)
-			}
-			if left > 0 {
-				m.cfg.Logger.Warn("the checkpoint is a copy: transactions of the original are left alone",
-					"checkpoint", from.String(), "run", mf.RunID, "transactions", left)
-			}
-			return restoreFrom(m.cfg.Plan, mf)
+			return m.fit(mf, f)
 		}
 		if hopeless(err) || m.ctx.Err() != nil {
 			return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)
@@ -191,8 +180,8 @@ func (m *Master) builtGeneration(r *region, b *built) {
 	default:
 		env := *r.env
 		env.Suspects = r.suspects.Suspects()
-		g := task.NewGeneration(m.ctx, &env, r.Region, m.slots, b.restore.Generation, b.tasks)
-		r.gen.Store(g)
+		n := b.restore.Generation
+		r.gen.Store(&generation{n, m.cfg.Crew.Make(m.ctx, &env, r.Region, n, b.tasks)})
 	}
 }
 
@@ -202,6 +191,9 @@ func (m *Master) storeManifest(r *region, a checkpoint.StoreManifest) {
 	mf := *r.manifest
 	mf.Generation, mf.Batch, mf.Ended, mf.Tasks = a.Generation, a.Batch, a.Ended, a.Tasks
 	mf.UnixMilli = time.Now().UnixMilli()
+	if b := r.record.batches[a.Batch]; b != nil {
+		mf.TookMicros = checkpoint.Micros(m.now() - b.injected)
+	}
 	name := checkpoint.ManifestName(a.Generation, a.Batch, r.Name, Unique())
 	m.io.Go(func() {
 		data, err := checkpoint.EncodeManifest(&mf)

@@ -28,6 +28,59 @@ func newManifest(cfg Config, r plan.Region, runID string) *checkpoint.Manifest {
 	return mf
 }
 
+// fitting says what a checkpoint needs to be made to fit.
+type fitting struct {
+	// old: an earlier run has committed it. What this one has, has its components' names
+	// and lacks nothing that is still to be dropped.
+	old bool
+	// behind: its transactions are left behind.
+	behind bool
+	quiet  bool // it is only asked whether it fits
+}
+
+// fitting returns what the checkpoint needs that a region goes on from.
+func (m *Master) fitting(r *region, from *checkpoint.Ref) fitting {
+	if from == nil {
+		return fitting{}
+	}
+	return fitting{old: from.Generation < r.first, behind: m.mover.Head().Regions[r.Name].LeavesBehind(*from)}
+}
+
+// fit makes of a manifest what tasks are restored from, or says why it does not fit the
+// topology.
+func (m *Master) fit(mf *checkpoint.Manifest, f fitting) (*task.Restore, error) {
+	name := fmt.Sprintf("%d.%d", mf.Generation, mf.Batch)
+	log := m.cfg.Logger.With("checkpoint", name)
+	if f.old {
+		left, err := m.cfg.Start.reshape(mf, m.runID)
+		if err != nil {
+			return nil, fmt.Errorf("restore checkpoint %s: %w", name, err)
+		}
+		if left > 0 && !f.quiet {
+			log.Warn("the checkpoint is a copy: transactions of the original are left alone", "run", mf.RunID, "transactions", left)
+		}
+	}
+	if f.behind {
+		left := leaveBehind(mf)
+		log.Warn("the checkpoint was undone before it was settled: its transactions are left behind", "transactions", left)
+	}
+	return restoreFrom(m.cfg.Plan, mf)
+}
+
+// leaveBehind takes the transactions of sinks out of a manifest, and returns how many
+// there were. A stateful bolt gets its handles all the same: they may be its state.
+func leaveBehind(mf *checkpoint.Manifest) (left int) {
+	for _, t := range mf.Tasks {
+		for i, h := range t.Handles {
+			if _, ok := h.Transaction(); ok {
+				t.Handles[i].Data = nil
+				left++
+			}
+		}
+	}
+	return left
+}
+
 // restoreFrom checks that a manifest fits the topology and sorts its snapshots by
 // component. State belongs to components by name; one that has gone, or has another
 // role, is refused rather than dropped.

@@ -1,12 +1,14 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/plan"
 )
 
 // Start says what a run goes on from, and how its components have changed since.
@@ -19,20 +21,64 @@ type Start struct {
 	Map map[string]string
 	// Drop are components whose state, positions and transactions are left behind. Of
 	// one that holds transactions which may not be published yet this is refused, unless
-	// DropUnpublished is set.
+	// DropUnpublished is set. So it is to go on From a checkpoint that was undone before
+	// its transactions were known to be published.
 	Drop            []string
 	DropUnpublished bool
 	// TakeOver lets a run that begins from a copied checkpoint publish or discard the
 	// transactions of the original. Without it they are left alone.
 	TakeOver bool
+	// Once, if it is not "", names this start. Each region begins where From says only once
+	// under a name: a process that dies and is started again in the same way goes on.
+	Once string
+	// Unmoved, if there is any, are the current checkpoints that regions must have, by name:
+	// else nothing is changed, and the error wraps ErrElsewhere.
+	Unmoved map[string]string
 }
 
-// targets returns what each region is to go back to, by name; none for those that go on
-// from their current checkpoint.
-func (s Start) targets(h *checkpoint.Head, topology string) (map[string]*checkpoint.Target, error) {
+// FromNew is a From: there must be no checkpoints.
+const FromNew = "new"
+
+// ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
+var ErrElsewhere = errors.New("the head has moved on")
+
+// begun reports whether a region has begun where From says already.
+func (s Start) begun(h *checkpoint.Head, region string) bool {
+	return s.Once != "" && h != nil && h.Regions[region].Started == s.Once
+}
+
+// someBegun reports whether any region has begun.
+func (s Start) someBegun(h *checkpoint.Head) bool {
+	return h != nil && slices.ContainsFunc(slices.Collect(maps.Keys(h.Regions)), func(name string) bool { return s.begun(h, name) })
+}
+
+// allowed reports what speaks against beginning at all.
+func (s Start) allowed(h *checkpoint.Head, topology string) error {
+	if h == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
+		now := "none"
+		if current := h.Regions[name].Current(); current != nil {
+			now = current.String()
+		}
+		switch want, ok := s.Unmoved[name]; {
+		case s.begun(h, name):
+		case s.From == FromNew && now != "none":
+			return fmt.Errorf("topology %q has checkpoints, the newest is %s: say what it is to go on from: --from latest, empty or GENERATION.BATCH", topology, now)
+		case ok && want != now:
+			return fmt.Errorf("region %q of topology %q was to go on from checkpoint %s, and is at %s: %w", name, topology, want, now, ErrElsewhere)
+		}
+	}
+	return nil
+}
+
+// wanted returns what From means: for each region that it is about, by name, what to go
+// back to.
+func (s Start) wanted(h *checkpoint.Head, topology string) (map[string]*checkpoint.Target, error) {
 	targets := map[string]*checkpoint.Target{}
 	switch s.From {
-	case "", "latest":
+	case "", "latest", FromNew:
 		return targets, nil
 	case "empty":
 		if h != nil {
@@ -44,6 +90,9 @@ func (s Start) targets(h *checkpoint.Head, topology string) (map[string]*checkpo
 	}
 	for name := range strings.SplitSeq(s.From, ",") {
 		region, ref, err := Find(h, topology, name)
+		if err != nil && s.someBegun(h) {
+			continue // it has begun there long ago, and need not be kept any more
+		}
 		if err != nil {
 			return nil, fmt.Errorf("start from %s: %w", s.From, err)
 		}
@@ -53,6 +102,49 @@ func (s Start) targets(h *checkpoint.Head, topology string) (map[string]*checkpo
 		targets[region] = &checkpoint.Target{Ref: &ref}
 	}
 	return targets, nil
+}
+
+// targets returns what each region is to go back to, by name; none for those that go on
+// from their current checkpoint. It refuses what could not be restored, before anything
+// is written.
+func (m *Master) targets(h *checkpoint.Head) (map[string]*checkpoint.Target, error) {
+	if err := m.cfg.Start.allowed(h, m.cfg.Plan.Topology); err != nil {
+		return nil, err
+	}
+	targets, err := m.cfg.Start.wanted(h, m.cfg.Plan.Topology)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(targets, func(region string, _ *checkpoint.Target) bool { return m.cfg.Start.begun(h, region) })
+	for _, region := range slices.Sorted(maps.Keys(targets)) {
+		if targets[region].Ref == nil {
+			continue
+		}
+		if *targets[region], err = m.target(h, region, *targets[region].Ref); err != nil {
+			return nil, fmt.Errorf("start from %s: %w", m.cfg.Start.From, err)
+		}
+	}
+	return targets, nil
+}
+
+// target is targets for one region.
+func (m *Master) target(h *checkpoint.Head, region string, ref checkpoint.Ref) (checkpoint.Target, error) {
+	if !slices.ContainsFunc(m.cfg.Plan.Regions, func(r plan.Region) bool { return r.Name == region }) {
+		return checkpoint.Target{}, fmt.Errorf("checkpoint %s is of region %q, and the topology has none of its components any more; it has the regions %s",
+			ref, region, regionNames(m.cfg.Plan))
+	}
+	mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, ref)
+	switch {
+	case hopeless(err):
+		return checkpoint.Target{}, err
+	case err != nil:
+		return checkpoint.Target{}, Unreachable(err)
+	}
+	to, err := checkpoint.TargetOf(h, region, ref, mf, m.cfg.Start.DropUnpublished)
+	if err == nil {
+		_, err = m.fit(mf, fitting{old: true, quiet: true})
+	}
+	return to, err
 }
 
 // Find returns the kept checkpoint of a name, GENERATION.BATCH, and its region.
@@ -100,14 +192,14 @@ func (s Start) reshape(mf *checkpoint.Manifest, runID string) (left int, err err
 	var tasks []checkpoint.TaskSnapshot
 	for _, t := range mf.Tasks {
 		if slices.Contains(s.Drop, t.Component) {
-			if holds(t) && !s.DropUnpublished && mf.RunID == runID {
+			if t.HoldsTransactions() && !s.DropUnpublished && mf.RunID == runID {
 				return 0, fmt.Errorf("component %q cannot be dropped: it holds transactions of batch %d that may not be published yet: run it once more, or drop them too (--drop-unpublished)",
 					t.Component, t.Handles[len(t.Handles)-1].Batch)
 			}
 			continue
 		}
 		t.Component = s.renamed(t.Component)
-		if mf.RunID != runID && !s.TakeOver && holds(t) {
+		if mf.RunID != runID && !s.TakeOver && t.HoldsTransactions() {
 			left += len(t.Handles)
 			t.Handles = nil
 		}
@@ -115,14 +207,4 @@ func (s Start) reshape(mf *checkpoint.Manifest, runID string) (left int, err err
 	}
 	mf.Tasks = tasks
 	return left, nil
-}
-
-// holds reports whether a task has handed in anything but empty handles.
-func holds(t checkpoint.TaskSnapshot) bool {
-	for _, h := range t.Handles {
-		if len(h.Data) > 0 {
-			return true
-		}
-	}
-	return false
 }

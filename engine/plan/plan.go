@@ -139,6 +139,15 @@ func (p *Plan) Inputs(c *Component) []*tuple.Stream {
 	return all
 }
 
+// Streams returns all streams that components emit.
+func (p *Plan) Streams() []*tuple.Stream {
+	var all []*tuple.Stream
+	for _, c := range p.Components {
+		all = append(all, c.Streams...)
+	}
+	return all
+}
+
 // Lookup returns a component by its id, or nil.
 func (p *Plan) Lookup(component string) *Component {
 	if i, ok := p.index[component]; ok {

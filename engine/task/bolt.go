@@ -241,7 +241,7 @@ func (b *bolt) complete(n tuple.BatchID, kind tuple.MarkKind) error {
 	if err != nil {
 		return fmt.Errorf("finish batch %d: %w", n, err)
 	}
-	b.Copy.Observe(b.env.Now()-began, 1)
+	b.held(began, b.align.last)
 	b.out.Mark(tuple.Mark{Kind: kind, Batch: n})
 	b.env.Hook("finish.after")
 	for _, h := range b.env.Hooks {

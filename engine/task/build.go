@@ -14,18 +14,29 @@ import (
 	"github.com/isobar-io/isobar/txn"
 )
 
-// NewGeneration makes the tasks and channels of a region and starts a goroutine for
+// Links connects tasks of this process with tasks of others. A channel's two ends are
+// of the same generation.
+type Links interface {
+	// Inbound returns the end of a channel that a task of this process reads.
+	Inbound(from, to int, c link.Config) *link.Channel
+	// Outbound returns the end of a channel that a task of this process writes; of c it
+	// heeds what concerns senders.
+	Outbound(from, to int, c link.Config) *txn.Outlet
+}
+
+// NewGeneration makes tasks of a region with their channels and starts a goroutine for
 // each task, which restores it, posts TaskReady or TaskFailed, and waits for Start.
-// slots are those of all tasks of the topology in the order of their ids.
-func NewGeneration(ctx context.Context, env *Env, region plan.Region, slots []*Slot, n tuple.Generation, r *Restore) *Generation {
+// slots are those of all tasks of the topology in the order of their ids; links, nil if
+// all of the region's tasks are made here, lead to the others.
+func NewGeneration(ctx context.Context, env *Env, ids []int, slots []*Slot, n tuple.Generation, r *Restore, links Links) *Generation {
 	g := &Generation{Number: n, start: make(chan struct{}), ended: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	byID := map[int]*task{}
-	for _, id := range region.Tasks {
+	for _, id := range ids {
 		byID[id] = newTask(env, g, slots[id-1], r)
 		g.tasks = append(g.tasks, byID[id])
 	}
-	outlets := connect(env, g, byID)
+	outlets := connect(env, g, byID, links)
 	var running sync.WaitGroup
 	for _, t := range g.tasks {
 		t.out = collector(env.Plan, t, outlets)
@@ -76,21 +87,44 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 type pair struct{ from, to int }
 
 // connect makes one channel for every pair of tasks that exchange tuples.
-func connect(env *Env, g *Generation, byID map[int]*task) map[pair]*txn.Outlet {
+func connect(env *Env, g *Generation, byID map[int]*task, links Links) map[pair]*txn.Outlet {
 	outlets := map[pair]*txn.Outlet{}
 	for _, to := range g.tasks {
 		for _, from := range env.Plan.Senders(to.comp.ID) {
-			ch := link.NewChannel(link.Config{
+			c := link.Config{
 				Generation: g.Number,
 				SourceTask: from,
 				Receiver:   to.bell,
 				Frames:     env.Frames,
 				Done:       g.ctx.Done(),
 				Poison:     env.Poison,
-				Waiting:    waiting(env.Plan, byID[from], to.comp.ID),
-			})
+			}
+			sender := byID[from]
+			if sender == nil {
+				to.inputs = append(to.inputs, links.Inbound(from, to.ID, c))
+				continue
+			}
+			c.Waiting = waiting(env.Plan, sender, to.comp.ID)
+			ch := link.NewChannel(c)
 			to.inputs = append(to.inputs, ch)
 			outlets[pair{from, to.ID}] = txn.NewOutlet(ch.NewFrame(), ch.FrameLimit(), ch.Send)
+		}
+	}
+	for _, from := range g.tasks {
+		for _, receiver := range Receivers(env.Plan, from.comp) {
+			for _, to := range env.Plan.IDs(receiver) {
+				if byID[to] != nil {
+					continue
+				}
+				outlets[pair{from.ID, to}] = links.Outbound(from.ID, to, link.Config{
+					Generation: g.Number,
+					SourceTask: from.ID,
+					Frames:     env.Frames,
+					Done:       g.ctx.Done(),
+					Poison:     env.Poison,
+					Waiting:    waiting(env.Plan, from, receiver),
+				})
+			}
 		}
 	}
 	return outlets

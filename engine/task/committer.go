@@ -39,6 +39,7 @@ type committer struct {
 	part   *protocol.Participant
 	mail   *link.Mailbox[message]
 	states map[tuple.BatchID]finished // and not yet committed
+	took   checkpoint.Took            // of the batch that was committed last
 	wake   *time.Timer
 	ended  chan struct{}
 }
@@ -50,8 +51,9 @@ type message struct {
 
 // finished is a batch that the task has finished.
 type finished struct {
-	state any
-	at    time.Duration
+	state  any
+	at     time.Duration
+	phases phases
 }
 
 func newCommitter(t *task, user committing, handles []txn.Handle) *committer {
@@ -81,7 +83,7 @@ func ordered(inst any) bool {
 }
 
 func (c *committer) batchFinished(n tuple.BatchID, state any) {
-	c.mail.Put(message{protocol.BatchFinished{Batch: n}, finished{state, c.task.env.Now()}})
+	c.mail.Put(message{protocol.BatchFinished{Batch: n}, finished{state, c.task.env.Now(), c.task.phases}})
 }
 
 func (c *committer) ackReceived(n, oldest tuple.BatchID, last bool) {
@@ -141,7 +143,7 @@ func (c *committer) do(a protocol.Action) protocol.Event {
 	case protocol.Commit:
 		return c.commit(a)
 	case protocol.Report:
-		s := checkpoint.TaskSnapshot{Component: t.comp.ID, Index: t.Index, Handles: a.Handles}
+		s := checkpoint.TaskSnapshot{Component: t.comp.ID, Index: t.Index, Handles: a.Handles, Took: c.took}
 		c.user.snapshot(&s)
 		t.env.Post(checkpoint.SnapshotReported{Generation: t.gen.Number, Task: id, Batch: a.Batch, Snapshot: s})
 	case protocol.Acknowledge:
@@ -168,12 +170,15 @@ func (c *committer) do(a protocol.Action) protocol.Event {
 func (c *committer) commit(a protocol.Commit) protocol.Event {
 	t := c.task
 	t.env.Hook("commit.before")
-	handle, err := c.user.commit(t.gen.ctx, a.Batch, c.states[a.Batch].state)
+	f := c.states[a.Batch]
+	handle, err := c.user.commit(t.gen.ctx, a.Batch, f.state)
 	if err != nil {
 		c.complain(&t.commitTrouble, "commit", a.Batch, err)
 		return protocol.CommitFailed{Batch: a.Batch, Err: fmt.Errorf("commit batch %d: %w", a.Batch, err), Fatal: txn.IsFatal(err)}
 	}
-	t.Write.Observe(t.env.Now()-c.states[a.Batch].at, 1)
+	write := t.env.Now() - f.at
+	t.Write.Observe(write, 1)
+	c.took = checkpoint.Took{Align: checkpoint.Micros(f.phases.align), Copy: checkpoint.Micros(f.phases.copy), Write: checkpoint.Micros(write)}
 	t.commitTrouble.Store(nil)
 	delete(c.states, a.Batch)
 	t.env.Hook("commit.after")

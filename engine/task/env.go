@@ -52,7 +52,7 @@ type Env struct {
 	Processing *ProcessingTime
 	// Post tells the topology master what happened; it never waits.
 	Post func(checkpoint.Event)
-	// Busy tells the topology master that a task is, so that another flush will be due.
+	// Busy tells the worker that a task is, so that another flush will be due.
 	Busy func()
 }
 
@@ -116,6 +116,7 @@ type task struct {
 	// executing is set while user code has a frame: a failure is then one of a tuple.
 	executing bool
 	loop      func() error
+	phases    phases // of the batch that was finished last
 	failed    sync.Once
 	closers   []func() error // of what the engine opened for the instance
 	earlier   []uint64       // tuples emitted by older generations, by stream
@@ -259,6 +260,15 @@ func (g *Generation) Stop() {
 
 // Ended is closed when every goroutine of the generation has returned.
 func (g *Generation) Ended() <-chan struct{} { return g.ended }
+
+// TaskIDs returns the ids of the tasks.
+func (g *Generation) TaskIDs() []int {
+	ids := make([]int, len(g.tasks))
+	for i, t := range g.tasks {
+		ids[i] = t.ID
+	}
+	return ids
+}
 
 // Spout tells a spout task something.
 func (g *Generation) Spout(id checkpoint.TaskID, c Control) {

@@ -215,7 +215,7 @@ func (s *spout) control(c Control) error {
 	if err != nil {
 		return fmt.Errorf("finish batch %d: %w", c.Batch, err)
 	}
-	s.Copy.Observe(s.env.Now()-began, 1)
+	s.held(began, 0)
 	s.out.Mark(tuple.Mark{Kind: c.Kind, Batch: c.Batch})
 	s.count()
 	s.env.Hook("finish.after")

@@ -140,6 +140,7 @@ func (t *task) executed(s *tuple.Stream, n int, took time.Duration) {
 type alignment struct {
 	sources []int // of each input, as in Stats.Late
 	first   map[tuple.BatchID]time.Duration
+	last    time.Duration // how long the last batch that is in took
 }
 
 func newAlignment(t *task) alignment {
@@ -165,8 +166,18 @@ func (a *alignment) barrier(t *task, input int, n tuple.BatchID) {
 
 // complete notes that the barrier of batch n is in on all of them.
 func (a *alignment) complete(t *task, n tuple.BatchID) {
-	t.Align.Observe(t.env.Now()-a.first[n], 1)
+	a.last = t.env.Now() - a.first[n]
+	t.Align.Observe(a.last, 1)
 	delete(a.first, n)
+}
+
+// phases is how long a barrier has held a task up.
+type phases struct{ align, copy time.Duration }
+
+// held notes that finishing a batch has held the task up since began.
+func (t *task) held(began, align time.Duration) {
+	t.phases = phases{align, t.env.Now() - began}
+	t.Copy.Observe(t.phases.copy, 1)
 }
 
 // Store returns what the task's local store takes; nothing if it has none, or none that

@@ -23,9 +23,9 @@ import (
 func main() { app.Main("wordcount", build) }
 
 func build(f *app.Flags) (*engine.Topology, error) {
-	in := f.Strings("input", nil, "count the files that match `GLOB` (repeatable; default: the King James Bible)")
+	in := f.Paths("input", nil, "count the files that match `GLOB` (repeatable; default: the King James Bible)")
 	follow := f.Bool("follow", "wait for what is added to the files, rotated or not, until interrupted")
-	out := f.String("output", "wordcount.tsv", "write the counts to `FILE`")
+	out := f.Path("output", "wordcount.tsv", "write the counts to `FILE`")
 	f.Progress(progress)
 
 	b := engine.NewTopologyBuilder()

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,15 +33,19 @@ func newLines(globs []string, follow bool, data string) txn.Spout {
 		return file.NewSpout(globs, opts...)
 	}
 	path := filepath.Join(data, "kjv.txt")
-	return &bundled{file.NewSpout([]string{path}, opts...), path}
+	return &bundled{Spout: file.NewSpout([]string{path}, opts...), path: path}
 }
 
 // bundled is a spout over a file that it first writes, if it is not there yet. The
-// text is in the public domain.
+// text is in the public domain. Its partition is named after the text, which is the same
+// on every machine, and not after the path.
 type bundled struct {
 	*file.Spout
-	path string
+	path  string
+	inner txn.PartitionID // as the Spout has it
 }
+
+const bundledText = txn.PartitionID("kjv")
 
 func (b *bundled) Open(ctx *txn.Context) error {
 	_, err := os.Stat(b.path)
@@ -51,6 +56,27 @@ func (b *bundled) Open(ctx *txn.Context) error {
 		})
 	}
 	return errors.Join(err, b.Spout.Open(ctx))
+}
+
+func (b *bundled) Partitions(ctx context.Context) ([]txn.PartitionID, error) {
+	ids, err := b.Spout.Partitions(ctx)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	b.inner = ids[0]
+	return []txn.PartitionID{bundledText}, nil
+}
+
+func (b *bundled) Seek(_ txn.PartitionID, position []byte) error {
+	return b.Spout.Seek(b.inner, position)
+}
+
+func (b *bundled) FinishBatch(n txn.BatchID) ([]txn.Position, error) {
+	moved, err := b.Spout.FinishBatch(n)
+	for i := range moved {
+		moved[i].Partition = bundledText
+	}
+	return moved, err
 }
 
 // progress shows how far a run is.

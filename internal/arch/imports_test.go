@@ -26,7 +26,7 @@ var layers = []layer{
 	{dir: "checkpoint/s3store/s3test"},
 	{dir: "checkpoint/pebblestate", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
 	// It reads the tables of checkpoints where they are.
-	{dir: "checkpoint/inspect", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/pebblestate"}},
+	{dir: "checkpoint/inspect", below: []string{"tuple", "internal/parallel"}, exact: []string{"txn", "checkpoint", "checkpoint/pebblestate"}},
 	{dir: "spout", below: []string{"tuple", "spout", "internal/atomicfile"}, exact: []string{"txn"}},
 	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile"}, exact: []string{"txn"}},
 	// Its suite drives keyed sinks over a state in memory.
@@ -34,16 +34,20 @@ var layers = []layer{
 	{dir: "engine/config"},
 	{dir: "engine/plan", below: []string{"tuple"}, exact: []string{"txn", "engine/config"}},
 	{dir: "engine/poison"},
+	{dir: "engine/link/peer", below: []string{"tuple"}, exact: []string{"engine/link"}},
 	// A run without a data folder keeps its checkpoints in memory.
 	{dir: "engine", below: []string{"tuple", "barrier", "txn", "engine"}, exact: []string{"checkpoint", "checkpoint/memstore"}},
+	// It locks its data folder as the engine does.
+	{dir: "engine/cluster/supervisor", below: []string{"engine/cluster"}, exact: []string{"checkpoint/filestore"}},
 	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},
 	{dir: "compat", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat"}},
-	{dir: "internal/cli", below: []string{"tuple", "txn", "checkpoint", "engine", "compat"}},
+	{dir: "internal/cli", below: []string{"tuple", "txn", "checkpoint", "engine", "compat", "internal/parallel"}},
 	{dir: "cmd", below: []string{"internal/cli"}},
 	{dir: "examples", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat", "internal/kjv", "internal/atomicfile"}},
 	{dir: "internal/arch"},
 	{dir: "internal/atomicfile"},
 	{dir: "internal/kjv"},
+	{dir: "internal/parallel"},
 	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 	{dir: "internal/damage", below: []string{"tuple", "txn", "checkpoint", "engine", "internal/cli"}},
@@ -103,9 +107,9 @@ var drivers = map[string][]string{
 	"github.com/prometheus":            {"engine/metrics"},
 	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
 	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},
-	"golang.org/x/sys":                 {"checkpoint/filestore", "spout/file"},
+	"golang.org/x/sys":                 {"checkpoint/filestore", "engine/cluster/supervisor", "spout/file"},
 	"golang.org/x/term":                {"cmd", "internal/cli", "engine/app"},
-	"gopkg.in/yaml.v3":                 {"engine/config"},
+	"gopkg.in/yaml.v3":                 {"engine/config", "engine/cluster/client"},
 }
 
 // The file systems in memory of Pebble stand in for those that crash.

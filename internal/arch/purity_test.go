@@ -21,7 +21,8 @@ func isCore(s *source) bool {
 			return strings.HasPrefix(name, p)
 		})
 	}
-	return within(s.dir, "barrier", "txn/protocol", "engine/plan", "engine/poison")
+	return within(s.dir, "barrier", "txn/protocol", "engine/plan", "engine/poison", "engine/cluster/schedule",
+		"engine/cluster/supervisor/slots")
 }
 
 // coreImports is all that a core may import of the standard library. Of time it may
@@ -85,7 +86,7 @@ func selected(s *source, n *ast.SelectorExpr, importPath string) (string, bool) 
 var mayStart = []string{"engine", "checkpoint", "spout", "bolt", "compat", "cmd", "internal"}
 
 // mayNotStart are exceptions below and beside those.
-var mayNotStart = []string{"engine/config", "engine/plan", "engine/poison"}
+var mayNotStart = []string{"engine/config", "engine/plan", "engine/poison", "engine/cluster/schedule", "engine/cluster/supervisor/slots"}
 
 // checkGoroutines: a goroutine starts only where an owner waits for it.
 func checkGoroutines(s *source) []string {

@@ -10,6 +10,7 @@
 //	restore                   from the start of a run to its first new output
 //	checkpoint                what it costs to keep a large state in a folder, or on S3
 //	idle                      what a topology costs that has nothing to do
+//	link                      what the connection between two workers costs
 //
 // The variants of a comparison take turns within one process, a window each round,
 // because machines are noisy: what counts are the ratios, of which each is the median

@@ -17,7 +17,7 @@ type workload interface {
 }
 
 var workloads = []workload{
-	wordCount{"fastwordcount"}, wordCount{"wordcount"}, chain{}, latency{}, state{}, restore{}, checkpoints{}, idle{},
+	wordCount{"fastwordcount"}, wordCount{"wordcount"}, chain{}, latency{}, state{}, restore{}, checkpoints{}, idle{}, linkLoad{},
 }
 
 func workloadNames() []string {

@@ -22,6 +22,7 @@ const columns = 100
 func Run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	understood := false
 	root := newRoot()
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
@@ -33,6 +34,9 @@ func Run(args []string, out, errOut io.Writer) int {
 	switch code {
 	case exitOK, exitDifferent:
 		return code
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
 	}
 	fmt.Fprintf(errOut, "isobar: %v\n", err)
 	if code == exitUsage {
@@ -53,6 +57,7 @@ func newRoot() *cobra.Command {
 	transactions := group("txn", "Go back to an earlier checkpoint.")
 	transactions.AddCommand(newRollback())
 	root.AddCommand(checkpoints, states, transactions, newSavepoint(), newConfig(), newVersion())
+	root.AddCommand(newDev(), newNimbus(), newSupervisor())
 	return root
 }
 

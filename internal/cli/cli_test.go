@@ -140,7 +140,7 @@ func TestShowPrintsPositionsFilesAndTransactions(t *testing.T) {
 	contains(t, []string{"checkpoint", "show", data},
 		"Checkpoint 2.5 of topology words (current, all input ended)", "Task lines/0, all input read", "position topic-3: offset 77",
 		"position /data/long/", "base 2.5, key groups 0-127, 5000 bytes\n        data/", "delta 2.5", "State total of count: aggregate of sum, version 1",
-		"transaction 2.5: prepared-9", "count: tasks 2, keyed")
+		"transaction 2.5: 10 bytes: prepared-9", "count: tasks 2, keyed")
 	contains(t, []string{"checkpoint", "show", data, "1.1"}, "Checkpoint 1.1 of topology words (retained)\n")
 	contains(t, []string{"checkpoint", "show", data, "words", "1.2"}, "Checkpoint 1.2 of topology words (pinned)")
 	var got []checkpoint.Manifest

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/inspect"
 	"github.com/isobar-io/isobar/engine/app/storage"
+	"github.com/isobar-io/isobar/internal/parallel"
 )
 
 // copied is what a copy has done, as --json prints it.
@@ -87,9 +89,11 @@ func (l *location) destination(arg string) (storage.Place, error) {
 type copying struct {
 	from, to checkpoint.Store
 	there    map[string]int64 // objects of the destination, with their sizes
-	seen     map[string]bool  // objects that are done with: several tasks may name one
 	done     copied
 }
+
+// copyWidth is how many objects are copied at a time, each by way of a temporary file.
+const copyWidth = 8
 
 func (a *archive) copyTo(ctx context.Context, place storage.Place, name string, force bool) (*copied, error) {
 	chosen, err := a.chooseCopies(name)
@@ -100,7 +104,7 @@ func (a *archive) copyTo(ctx context.Context, place storage.Place, name string, 
 	if err != nil {
 		return nil, err
 	}
-	c := &copying{from: a.store, to: to, there: map[string]int64{}, seen: map[string]bool{}}
+	c := &copying{from: a.store, to: to, there: map[string]int64{}}
 	c.done = copied{Topology: a.topology, To: place.String(), RunID: newRunID()}
 	err = c.run(ctx, a.head, chosen, force)
 	return &c.done, errors.Join(err, to.Close())
@@ -155,10 +159,8 @@ func (c *copying) run(ctx context.Context, head *checkpoint.Head, chosen []entry
 			return fmt.Errorf("%w: copy to an empty place, or say --force", err)
 		}
 	}
-	for i, m := range manifests {
-		if err := c.objects(ctx, chosen[i].ref, m); err != nil {
-			return err
-		}
+	if err := c.objects(ctx, chosen, manifests); err != nil {
+		return err
 	}
 	if old != nil && sameCopy(old, chosen) {
 		return nil
@@ -237,47 +239,80 @@ func (c *copying) mayReplace(ctx context.Context, old, head *checkpoint.Head, ch
 	return nil
 }
 
-// objects copies what is missing of a checkpoint, the manifest last.
-func (c *copying) objects(ctx context.Context, ref checkpoint.Ref, m *checkpoint.Manifest) error {
-	for _, t := range m.Tasks {
-		for _, f := range t.Files {
-			if err := c.object(ctx, f.Name, f.Size, f.CRC32C); err != nil {
-				return err
-			}
+// objects copies what is missing of the checkpoints, their manifests last.
+func (c *copying) objects(ctx context.Context, chosen []entry, manifests []*checkpoint.Manifest) error {
+	var files, described []checkpoint.FileRef
+	for i, m := range manifests {
+		for _, t := range m.Tasks {
+			files = append(files, t.Files...)
 		}
+		ref := chosen[i].ref
+		described = append(described, checkpoint.FileRef{Name: ref.Manifest, Size: ref.Size, CRC32C: ref.CRC32C})
 	}
-	return c.object(ctx, ref.Manifest, ref.Size, ref.CRC32C)
+	files, filesErr := c.missing(files)
+	described, describedErr := c.missing(described)
+	if err := errors.Join(filesErr, describedErr); err != nil {
+		return err
+	}
+	if err := c.copyAll(ctx, files); err != nil {
+		return err
+	}
+	return c.copyAll(ctx, described)
 }
 
-// object copies an object by way of a temporary file: it must be verified before any of
-// it is stored, and may have to be sent again.
-func (c *copying) object(ctx context.Context, name string, size int64, crc uint32) (err error) {
-	if c.seen[name] {
-		return nil
-	}
-	c.seen[name] = true
-	if there, ok := c.there[name]; ok {
-		if there != size {
-			return fmt.Errorf("%w: object %s has %d bytes there and %d in the original", checkpoint.ErrExists, name, there, size)
+// missing returns the objects that the destination does not have, each once. The error
+// names all that it has in another size.
+func (c *copying) missing(objects []checkpoint.FileRef) (missing []checkpoint.FileRef, err error) {
+	var errs []error
+	seen := map[string]bool{} // several tasks may name one
+	for _, o := range objects {
+		if seen[o.Name] {
+			continue
 		}
-		c.done.There++
-		return nil
+		seen[o.Name] = true
+		switch there, ok := c.there[o.Name]; {
+		case !ok:
+			missing = append(missing, o)
+		case there != o.Size:
+			errs = append(errs, fmt.Errorf("%w: object %s has %d bytes there and %d in the original", checkpoint.ErrExists, o.Name, there, o.Size))
+		default:
+			c.done.There++
+		}
 	}
-	file, err := os.CreateTemp("", "isobar-copy-")
+	return missing, errors.Join(errs...)
+}
+
+// copyAll copies objects, several at a time. The error names all that are damaged or
+// missing in the original, or the first that could not be copied for another reason,
+// which ends it.
+func (c *copying) copyAll(ctx context.Context, objects []checkpoint.FileRef) error {
+	var errs []error
+	for o, err := range parallel.Each(ctx, copyWidth, objects, c.copyObject) {
+		if err != nil {
+			if errs = append(errs, err); !inspect.Damage(err) {
+				break
+			}
+			continue
+		}
+		c.there[o.Name] = o.Size
+		c.done.Objects++
+		c.done.Bytes += o.Size
+	}
+	if len(errs) == 0 {
+		return ctx.Err()
+	}
+	return errors.Join(errs...)
+}
+
+// copyObject copies an object by way of a temporary file: it must be verified before any
+// of it is stored, and may have to be sent again.
+func (c *copying) copyObject(ctx context.Context, o checkpoint.FileRef) (err error) {
+	local, err := inspect.Fetch(ctx, c.from, o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
-	if err := checkpoint.CopyObject(ctx, c.from, file, name, size, crc); err != nil {
-		return err
-	}
-	if err := c.to.Put(ctx, name, file, size, crc); err != nil {
-		return err
-	}
-	c.there[name] = size
-	c.done.Objects++
-	c.done.Bytes += size
-	return nil
+	defer func() { err = errors.Join(err, local.Close()) }()
+	return c.to.Put(ctx, o.Name, local.File, o.Size, o.CRC32C)
 }
 
 // writeHead makes the copy count. Its generation is above all that either store has seen,
@@ -294,7 +329,11 @@ func (c *copying) writeHead(ctx context.Context, head, old *checkpoint.Head, ver
 		}
 	}
 	for _, e := range chosen {
-		h.Regions[e.region] = checkpoint.RegionHead{Generation: h.Generation, Retained: []checkpoint.Ref{e.ref}}
+		r := checkpoint.RegionHead{Generation: h.Generation, Retained: []checkpoint.Ref{e.ref}}
+		if head.Regions[e.region].LeavesBehind(e.ref) {
+			r.Unsettled = []string{e.ref.Manifest}
+		}
+		h.Regions[e.region] = r
 	}
 	data, err := checkpoint.EncodeHead(h)
 	if err != nil {

@@ -233,7 +233,7 @@ func (d *difference) print(w io.Writer) error {
 		p.line("Position of %s in %s: from %s to %s", m.Component, printable([]byte(m.Partition)), position(m.From), position(m.To))
 	}
 	for _, t := range d.Transactions {
-		p.line("Transaction %d.%d of %s/%d only in %s: %s", t.Generation, t.Batch, t.Component, t.Task, t.In, printable(t.Data))
+		p.line("Transaction %d.%d of %s/%d only in %s: %s", t.Generation, t.Batch, t.Component, t.Task, t.In, handleOf(t.Data))
 	}
 	if len(d.States)+len(d.Positions)+len(d.Transactions) == 0 {
 		p.line("Checkpoints %s and %s hold the same.", d.From, d.To)

@@ -168,7 +168,7 @@ func TestRollbackIsOfWhatWasShown(t *testing.T) {
 		t.Errorf("undone are %q, must be %s", u.Checkpoints, second)
 	}
 	counts(t, data, 200, 2, 0, o)
-	if _, err := (inStore{a}).rollback(t.Context(), u.to, a.head); err == nil || !strings.Contains(err.Error(), "the head has moved to") {
+	if _, err := (inStore{a}).rollback(t.Context(), u.to, false, a.head); err == nil || !strings.Contains(err.Error(), "the head has moved to") {
 		t.Errorf("what was not shown is undone: %v", err)
 	}
 	if currentIn(t, data) == first {
@@ -184,7 +184,7 @@ func TestRollbackOfARunAsksTheRun(t *testing.T) {
 	run := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.Method + " " + r.URL.String()
 		h := before.Clone()
-		if _, err := checkpoint.RollbackEdit(first.Generation, first.Batch)(h); err != nil {
+		if _, err := checkpoint.RollbackEdit(first.Generation, first.Batch, false)(h); err != nil {
 			t.Error(err)
 		}
 		_ = json.NewEncoder(w).Encode(h)

@@ -28,6 +28,7 @@ type listed struct {
 	Pinned     bool                  `json:"pinned"`
 	Savepoints []string              `json:"savepoints,omitempty"`
 	Ended      bool                  `json:"ended"`
+	Unsettled  bool                  `json:"unsettled"`       // undone before all that it lists was known to be published
 	Error      string                `json:"error,omitempty"` // why the manifest cannot be read
 
 	marks string
@@ -85,7 +86,7 @@ func (a *archive) list(cmd *cobra.Command) (lines []listed, err error) {
 			Topology: a.topology, RunID: a.head.RunID, Region: e.region,
 			Checkpoint: e.ref.String(), Generation: e.ref.Generation, Batch: e.ref.Batch,
 			UnixMilli: e.ref.UnixMilli, Manifest: e.ref.Manifest, Bytes: e.ref.Size, NewBytes: e.ref.Size,
-			Status: e.status, Pinned: len(e.pins) > 0, Ended: e.ref.Ended,
+			Status: e.status, Pinned: len(e.pins) > 0, Ended: e.ref.Ended, Unsettled: e.unsettled,
 			Savepoints: slices.DeleteFunc(slices.Clone(e.pins), func(name string) bool { return name == "" }),
 			marks:      e.marks(),
 		}

@@ -69,12 +69,30 @@ func clip(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
+// handleColumns is how much of a handle is shown: it may hold all that a batch has put out.
+const handleColumns = 60
+
+// handleOf shows the size of a transaction's handle and, if it is text, how it begins.
+func handleOf(b []byte) string {
+	size := bytesOf(int64(len(b)))
+	text := bytes.Join(bytes.Fields(b), []byte(" ")) // of JSON, lines and tabs
+	if len(text) == 0 || !isText(text) {
+		return size
+	}
+	return size + ": " + clip(string(text), handleColumns+1)
+}
+
+// isText reports whether bytes are text that can be printed.
+func isText(b []byte) bool {
+	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
 // printable shows bytes as text where they are that, else in hexadecimal.
 func printable(b []byte) string {
 	if len(b) == 0 {
 		return "empty"
 	}
-	if utf8.Valid(b) && !strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if isText(b) {
 		return string(b)
 	}
 	return fmt.Sprintf("%d bytes %x", len(b), b[:min(len(b), columns)])

@@ -28,9 +28,12 @@ func (r remote) savepoint(ctx context.Context, name string) ([]checkpoint.Ref, e
 }
 
 // rollback goes back to a checkpoint, and returns the head after it.
-func (r remote) rollback(ctx context.Context, to string) (*checkpoint.Head, error) {
-	h := new(checkpoint.Head)
-	return h, r.call(ctx, http.MethodPost, "/operate/rollback", url.Values{"to": {to}}, h)
+func (r remote) rollback(ctx context.Context, to string, dropUnpublished bool) (*checkpoint.Head, error) {
+	h, query := new(checkpoint.Head), url.Values{"to": {to}}
+	if dropUnpublished {
+		query.Set("drop-unpublished", "true")
+	}
+	return h, r.call(ctx, http.MethodPost, "/operate/rollback", query, h)
 }
 
 func (r remote) call(ctx context.Context, method, path string, query url.Values, result any) error {

@@ -19,19 +19,20 @@ import (
 // headPlace is where the head of a topology is changed.
 type headPlace interface {
 	// rollback makes a kept checkpoint the current one of its region if the head still is
-	// what shown says, and returns the new head.
-	rollback(ctx context.Context, to entry, shown *checkpoint.Head) (*checkpoint.Head, error)
+	// what shown says, and returns the new head. drop accepts that what it lists and is not
+	// published may be lost.
+	rollback(ctx context.Context, to entry, drop bool, shown *checkpoint.Head) (*checkpoint.Head, error)
 }
 
 // inStore changes the head in the store itself. Whoever runs the topology is fenced.
 type inStore struct{ *archive }
 
-func (s inStore) rollback(ctx context.Context, to entry, shown *checkpoint.Head) (after *checkpoint.Head, err error) {
+func (s inStore) rollback(ctx context.Context, to entry, drop bool, shown *checkpoint.Head) (after *checkpoint.Head, err error) {
 	edit := func(h *checkpoint.Head) ([]checkpoint.Ref, error) {
 		if was, is := shown.Regions[to.region].Current(), h.Regions[to.region].Current(); !sameRef(was, is) {
 			return nil, fmt.Errorf("the head has moved to %s since: stop the topology, or ask again", refName(is))
 		}
-		return checkpoint.RollbackEdit(to.ref.Generation, to.ref.Batch)(h)
+		return checkpoint.RollbackEdit(to.ref.Generation, to.ref.Batch, drop)(h)
 	}
 	err = s.writing(ctx, func(store checkpoint.Store) error {
 		_, _, after, err = checkpoint.EditHead(ctx, store, operator(), edit)
@@ -43,8 +44,8 @@ func (s inStore) rollback(ctx context.Context, to entry, shown *checkpoint.Head)
 // inRun has the run of the topology change the head, which it goes on from.
 type inRun struct{ remote }
 
-func (r inRun) rollback(ctx context.Context, to entry, _ *checkpoint.Head) (*checkpoint.Head, error) {
-	return r.remote.rollback(ctx, to.ref.String())
+func (r inRun) rollback(ctx context.Context, to entry, drop bool, _ *checkpoint.Head) (*checkpoint.Head, error) {
+	return r.remote.rollback(ctx, to.ref.String(), drop)
 }
 
 func sameRef(a, b *checkpoint.Ref) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
@@ -64,13 +65,14 @@ type undone struct {
 	Done         bool          `json:"done"`
 	Generation   uint64        `json:"generation"` // of the head, afterwards
 
-	refs []checkpoint.Ref
-	to   entry
+	refs   []checkpoint.Ref
+	to     entry
+	target *checkpoint.Manifest // of to
 }
 
 func newRollback() *cobra.Command {
 	var store, to, address string
-	var yes, asJSON bool
+	var yes, asJSON, drop bool
 	var l location
 	cmd := &cobra.Command{
 		Use:   "rollback --store STORE [TOPOLOGY] --to CHECKPOINT",
@@ -78,7 +80,8 @@ func newRollback() *cobra.Command {
 		Long: "Make a kept checkpoint the current one of its region, after showing what that undoes. What is\n" +
 			"undone is kept as superseded until it is pruned. With --address a topology that is running\n" +
 			"goes back and goes on; without it, one that is running is fenced and ends. Transactions that\n" +
-			"sinks have published stay published." + storeHelp,
+			"sinks have published stay published. One that is superseded may list transactions that were not\n" +
+			"published when it was undone, and are gone: --drop-unpublished goes there without them." + storeHelp,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -92,21 +95,26 @@ func newRollback() *cobra.Command {
 				if address != "" {
 					where = inRun{remote(address)}
 				}
-				return a.rollback(cmd, where, to, yes, asJSON)
+				return a.rollback(cmd, where, to, drop, yes, asJSON)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&store, "store", "", "the `STORE` that holds the checkpoints")
 	cmd.Flags().StringVar(&to, "to", "", "the `CHECKPOINT` to go back to, GENERATION.BATCH or a savepoint")
 	cmd.Flags().StringVar(&address, "address", "", addressHelp)
+	cmd.Flags().BoolVar(&drop, "drop-unpublished", false, "accept that what an unsettled checkpoint lists and has not published is lost")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON; needs --yes")
 	l.addFlags(cmd)
 	return cmd
 }
 
-func (a *archive) rollback(cmd *cobra.Command, where headPlace, to string, yes, asJSON bool) error {
+func (a *archive) rollback(cmd *cobra.Command, where headPlace, to string, drop, yes, asJSON bool) error {
 	u, err := a.undone(cmd.Context(), to)
+	if err != nil {
+		return err
+	}
+	target, err := checkpoint.TargetOf(a.head, u.Region, u.to.ref, u.target, drop)
 	if err != nil {
 		return err
 	}
@@ -122,7 +130,7 @@ func (a *archive) rollback(cmd *cobra.Command, where headPlace, to string, yes, 
 			return err
 		}
 	}
-	after, err := where.rollback(cmd.Context(), u.to, a.head)
+	after, err := where.rollback(cmd.Context(), u.to, target.DropUnpublished, a.head)
 	if err != nil {
 		return err
 	}
@@ -168,7 +176,7 @@ func (a *archive) undone(ctx context.Context, to string) (*undone, error) {
 	if current != nil && current.Manifest == e.ref.Manifest {
 		return nil, fmt.Errorf("region %q is at %s already: there is nothing to go back from", e.region, refName(current))
 	}
-	u := &undone{Topology: a.topology, Region: e.region, From: refName(current), To: e.ref.String(), to: e,
+	u := &undone{Topology: a.topology, Region: e.region, From: refName(current), To: e.ref.String(), to: e, target: target,
 		Checkpoints: []string{}, Positions: []moved{}, Transactions: []transaction{}, refs: r.Retained}
 	if i := slices.IndexFunc(r.Retained, func(ref checkpoint.Ref) bool { return ref.Manifest == e.ref.Manifest }); i >= 0 {
 		u.refs = r.Retained[i+1:]
@@ -211,7 +219,7 @@ func (u *undone) print(w io.Writer) error {
 		p.line("Published, or about to be, and not undone by this:")
 	}
 	for _, t := range u.Transactions {
-		p.line("%stransaction %d.%d of %s/%d: %s", indent, t.Generation, t.Batch, t.Component, t.Task, printable(t.Data))
+		p.line("%stransaction %d.%d of %s/%d: %s", indent, t.Generation, t.Batch, t.Component, t.Task, handleOf(t.Data))
 	}
 	if len(u.Unreadable) > 0 {
 		p.line("Cannot be read, so that what they have published is not known: %s", strings.Join(u.Unreadable, ", "))

@@ -75,6 +75,7 @@ func (a *archive) show(cmd *cobra.Command, e entry, m *checkpoint.Manifest, with
 	p := printer{w: cmd.OutOrStdout()}
 	p.line("Checkpoint %s of topology %s (%s)", e.ref, m.Topology, e.marks())
 	p.line("%staken %s UTC by isobar %s, run %s", indent, moment(m.UnixMilli), m.Engine, m.RunID)
+	p.took(m)
 	p.line("%s%d key groups, graph %s", indent, m.KeyGroups, m.Graph)
 	p.line("%s%s, %d bytes", indent, e.ref.Manifest, e.ref.Size)
 	files := filesOf(m)
@@ -169,6 +170,7 @@ func (p *printer) task(t checkpoint.TaskSnapshot) {
 		finished = ", all input read"
 	}
 	p.line("Task %s/%d%s", t.Component, t.Index, finished)
+	p.line("%stook %s", indent, tookOf(t.Took))
 	for _, pos := range t.Positions {
 		p.line("%sposition %s: %s", indent, printable([]byte(pos.Partition)), printable(pos.Data))
 	}
@@ -181,6 +183,6 @@ func (p *printer) task(t checkpoint.TaskSnapshot) {
 		p.line("%s%s%s", indent, indent, f.Name)
 	}
 	for _, h := range t.Handles {
-		p.line("%stransaction %d.%d: %s", indent, h.Generation, h.Batch, printable(h.Data))
+		p.line("%stransaction %d.%d: %s", indent, h.Generation, h.Batch, handleOf(h.Data))
 	}
 }

@@ -146,6 +146,8 @@ type entry struct {
 	region string
 	status string   // current, retained, superseded, or pinned if it is nothing else
 	pins   []string // the names of its pins, empty for those without
+	// unsettled: what it lists may be lost; see checkpoint.RegionHead.
+	unsettled bool
 }
 
 // entries returns the checkpoints that can be gone back to, by region and age.
@@ -166,7 +168,7 @@ func (a *archive) entries() []entry {
 		})
 		for _, ref := range kept {
 			same := func(other checkpoint.Ref) bool { return other.Manifest == ref.Manifest }
-			e := entry{ref: ref, region: region, status: "pinned"}
+			e := entry{ref: ref, region: region, status: "pinned", unsettled: r.LeavesBehind(ref)}
 			switch {
 			case r.Current() != nil && same(*r.Current()):
 				e.status = "current"
@@ -189,6 +191,9 @@ func (a *archive) entries() []entry {
 // marks says in words what is special about a checkpoint.
 func (e entry) marks() string {
 	marks := []string{e.status}
+	if e.unsettled {
+		marks = append(marks, "unsettled")
+	}
 	for _, name := range e.pins {
 		switch {
 		case name != "":

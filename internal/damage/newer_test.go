@@ -93,10 +93,10 @@ func TestFilesOfANewerVersion(t *testing.T) {
 	}
 	changes := []change{
 		{"head", func(t *testing.T, f *folder) {
-			f.write(t, headName, sealed("head", 3, document(f.read(t, headName))))
+			f.write(t, headName, sealed("head", 4, document(f.read(t, headName))))
 		}, headName, "newer isobar", false},
 		{"manifest", func(t *testing.T, f *folder) {
-			f.setManifest(t, func(data []byte) []byte { return sealed("manifest", 2, document(data)) })
+			f.setManifest(t, func(data []byte) []byte { return sealed("manifest", 3, document(data)) })
 		}, manifestName, "newer isobar", false},
 		{"manifest with an unknown field", func(t *testing.T, f *folder) {
 			f.setManifest(t, func(data []byte) []byte {

@@ -61,6 +61,7 @@ func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 	if is.Generation < was.Generation {
 		c.w.violate("%s: the generation goes back from %d to %d", r.name, was.Generation, is.Generation)
 	}
+	c.settled(r, is.Settled)
 	before, now := was.Current(), is.Current()
 	switch {
 	case before == nil && now == nil:
@@ -80,6 +81,20 @@ func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 	}
 	if c.w.violation == nil {
 		c.committed(r, *now)
+	}
+}
+
+// settled checks that what the head says is published is.
+func (c *checker) settled(r *region, n batchID) {
+	for _, comp := range r.components {
+		for _, id := range c.bySink[comp.name] {
+			if _, ok := c.w.target.published[id]; !ok && id.Batch <= n {
+				c.w.violate("%s is settled up to batch %d, but transaction %s is not published", r.name, n, id)
+			}
+		}
+	}
+	if n > 0 {
+		c.w.count("settled")
 	}
 }
 

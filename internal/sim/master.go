@@ -185,7 +185,7 @@ func (l *lead) do(a checkpoint.Action) {
 	case checkpoint.StopTasks:
 		m.endTasks(l.region, func(t *task) bool { return t.gen == a.Generation })
 	case checkpoint.RaiseGeneration:
-		m.move(checkpoint.RaiseRequested{Region: l.region.name, To: a.To})
+		m.move(checkpoint.RaiseRequested{Region: l.region.name, To: a.To, Generation: a.Generation, Settled: a.Settled})
 	case checkpoint.Restore:
 		l.gen, l.started = a.Generation, false
 		if !w.is(PoisonAcrossRollbacks) {
@@ -206,7 +206,7 @@ func (l *lead) do(a checkpoint.Action) {
 	case checkpoint.StoreManifest:
 		l.storeManifest(a)
 	case checkpoint.MoveHead:
-		m.move(checkpoint.AdvanceRequested{Region: l.region.name, Generation: a.Generation, Ref: a.Ref})
+		m.move(checkpoint.AdvanceRequested{Region: l.region.name, Generation: a.Generation, Ref: a.Ref, Settled: a.Settled})
 	case checkpoint.AckCommit:
 		w.check.acknowledges(l.region, a)
 		l.acknowledge(a)
@@ -214,6 +214,7 @@ func (l *lead) do(a checkpoint.Action) {
 		w.count("batch given up")
 		w.check.givesUp(l, a)
 	case checkpoint.Finish:
+		m.move(checkpoint.SettleRequested{Region: l.region.name, Generation: a.Generation, Settled: a.Settled})
 		l.finished(a.Outcome)
 		l.end(nil)
 	case checkpoint.FailRegion:

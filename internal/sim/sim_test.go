@@ -51,7 +51,7 @@ func TestEveryFaultHappens(t *testing.T) {
 		"commit", "batch given up", "connection cut", "task crash", "zombie task", "master crash", "zombie master",
 		"fenced master", "fenced write", "frame doubled", "frame lost", "rejected", "repeated injection", "void",
 		"outage", "target outage", "orphan", "topology failed", "finished again", "stopped", "restored", "object dropped",
-		"resized", "killed", "rescaled sink task", "marker found", "tuple failed", "frame failed", "diverted", "interrupted", "store failed",
+		"resized", "killed", "rescaled sink task", "marker found", "tuple failed", "frame failed", "diverted", "interrupted", "store failed", "settled",
 	} {
 		if counts[what] == 0 {
 			t.Errorf("no seed of the first 200 shows: %s", what)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -81,13 +82,12 @@ func start(t testing.TB, program, dir string) (endpoint string) {
 	server := exec.Command(program, "--access", Access, "--secret", Secret, "--port", address, "--keep-alive", "posix", dir)
 	var log strings.Builder
 	server.Stderr = &log
-	if err := server.Start(); err != nil {
+	ended, err := run(server)
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = server.Wait() // it is killed
+		<-ended
 		cancel()
 	}()
 	stop := func() {
@@ -101,6 +101,24 @@ func start(t testing.TB, program, dir string) (endpoint string) {
 	}
 	t.Cleanup(stop)
 	return "http://" + address
+}
+
+// run starts a process that does not outlive this one, and returns what is closed when it
+// has ended.
+func run(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	diesWithUs(cmd)
+	started, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // it is this thread that the process dies with
+		defer runtime.UnlockOSThread()
+		defer close(over)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is killed
+		}
+	}()
+	return over, <-started
 }
 
 // answers waits for a server to answer.

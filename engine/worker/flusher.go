@@ -1,4 +1,4 @@
-package master
+package worker
 
 import (
 	"sync/atomic"
@@ -13,9 +13,12 @@ const flushEvery = 5 * time.Millisecond
 type flusher struct {
 	asleep *atomic.Bool
 	wake   chan struct{}
+	done   chan struct{}
 }
 
-func newFlusher() flusher { return flusher{new(atomic.Bool), make(chan struct{}, 1)} }
+func newFlusher() flusher {
+	return flusher{new(atomic.Bool), make(chan struct{}, 1), make(chan struct{})}
+}
 
 // busy is called by a task that has heeded a flush.
 func (f flusher) busy() {
@@ -27,41 +30,33 @@ func (f flusher) busy() {
 	}
 }
 
-// run goes on until the master's context ends.
-func (f flusher) run(m *Master, ended chan<- struct{}) {
+// stop ends run.
+func (f flusher) stop() { close(f.done) }
+
+// run calls flushDue, which reports whether any task was busy, until it is stopped.
+func (f flusher) run(flushDue func() bool, ended chan<- struct{}) {
 	defer close(ended)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-m.ctx.Done():
+		case <-f.done:
 			return
 		}
-		if m.flushDue() {
+		if flushDue() {
 			continue
 		}
 		tick.Stop()
 		f.asleep.Store(true)
 		// A task that has just heeded the last flush has seen no sleeper to wake.
-		if !m.flushDue() {
+		if !flushDue() {
 			select {
 			case <-f.wake:
-			case <-m.ctx.Done():
+			case <-f.done:
 			}
 		}
 		f.asleep.Store(false)
 		tick.Reset(flushEvery)
 	}
-}
-
-// flushDue has all tasks flush that have heeded the last time, and reports whether there
-// are any.
-func (m *Master) flushDue() (busy bool) {
-	for _, r := range m.regions {
-		if g := r.gen.Load(); g != nil && g.FlushDue() {
-			busy = true
-		}
-	}
-	return busy
 }

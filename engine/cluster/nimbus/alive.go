@@ -1,0 +1,55 @@
+package nimbus
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// standing is what is known of those who run a topology, to tell who of them is dead.
+type standing struct {
+	assignment cluster.Assignment
+	run        *cluster.RunStatus // of the assignment's epoch; nil: none yet
+	// silence is how long the topology master has not been heard of, since it was placed at
+	// the most; reporting how long this process of it has been.
+	silence   time.Duration
+	reporting time.Duration
+	// supervisor returns the last heartbeat of a supervisor, and how long ago it came.
+	supervisor func(id string) (cluster.Supervisor, time.Duration)
+}
+
+// masterLost reports whether the topology master is to be placed anew. A supervisor that is
+// alive has had the time to start it again; if it has gone silent as well, it may be the
+// machine, or only the way to it, and then the supervisor's longer time counts.
+func (s *standing) masterLost(l limits) bool {
+	limit := l.task
+	if s.run == nil {
+		limit = l.launch
+	}
+	if s.silence <= limit {
+		return false
+	}
+	_, quiet := s.supervisor(s.assignment.Master)
+	return quiet > l.supervisor || quiet <= l.task/2
+}
+
+// workersLost returns the slots of workers that are to be placed anew. A worker that is
+// connected to its topology master lives, whatever its supervisor does; so nobody is judged
+// without a word of the master, and workers have time to find a new one.
+func (s *standing) workersLost(l limits) []cluster.Slot {
+	if s.run == nil || s.silence > l.task || s.reporting <= l.task {
+		return nil
+	}
+	var lost []cluster.Slot
+	for _, w := range s.assignment.Workers {
+		if slices.Contains(s.run.Workers, w.ID()) {
+			continue
+		}
+		sup, quiet := s.supervisor(w.Supervisor)
+		if quiet > l.supervisor || sup.ID != "" && (sup.Unhealthy != "" || !slices.Contains(sup.Ports, w.Port)) {
+			lost = append(lost, w.Slot)
+		}
+	}
+	return lost
+}

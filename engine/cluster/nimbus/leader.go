@@ -1,0 +1,338 @@
+package nimbus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// leader is a nimbus that leads. Its loop owns all of it but what it hands to goroutines of
+// its own: they send events and asks.
+type leader struct {
+	*Nimbus
+	lease   *lease
+	running *sync.WaitGroup
+
+	topologies  *records[cluster.Topology] // by name
+	assignments *records[cluster.Assignment]
+	secrets     *records[cluster.Secrets]
+	blobs       *records[cluster.BlobRecord]
+	supervisors *records[cluster.Supervisor]
+	own         map[string]*bucket // of each topology, by id
+
+	heard   signs                // when supervisors and topology masters were last heard of
+	placed  map[string]time.Time // when a topology master was given its supervisor, by id
+	waiting map[string]string    // why a topology has not what it wants, by name
+	unused  map[string]time.Time
+	cleaned time.Time // when it was last looked for what nobody needs
+	stale   bool      // a write has failed: all is read again before the next
+	away    bool      // the store did not answer
+
+	asks   chan ask
+	events chan event
+}
+
+// bucket is that of one topology.
+type bucket struct {
+	*records[json.RawMessage]
+	stop context.CancelFunc // of its watch
+	run  *cluster.RunStatus
+	// since is when this process of the topology master was first heard of.
+	since time.Time
+}
+
+// ask is a request for the loop.
+type ask struct {
+	do   func(ctx context.Context)
+	done chan struct{}
+}
+
+// event is an entry that a watch has sent: of the bucket of a topology, or of supervisors.
+type event struct {
+	id    string // "": supervisors
+	entry cluster.Entry
+}
+
+// signs are when somebody's record was last seen to change, by the leader's clock.
+type signs struct {
+	since time.Time // before that nobody is judged
+	last  map[string]time.Time
+}
+
+func (s *signs) reset(now time.Time) { s.since, s.last = now, map[string]time.Time{} }
+
+func (s *signs) sign(who string, now time.Time) { s.last[who] = now }
+
+// silence is how long somebody has not been heard of.
+func (s *signs) silence(who string, now time.Time) time.Duration {
+	if last := s.last[who]; last.After(s.since) {
+		return now.Sub(last)
+	}
+	return now.Sub(s.since)
+}
+
+// open reads what there is, and makes it this leader's own.
+func (l *leader) open(ctx context.Context) error {
+	var errs [5]error
+	l.topologies, errs[0] = openRecords[cluster.Topology](ctx, l.Store, cluster.BucketTopologies, l.lease.fence)
+	l.assignments, errs[1] = openRecords[cluster.Assignment](ctx, l.Store, cluster.BucketAssignments, l.lease.fence, cluster.KeyMark)
+	l.secrets, errs[2] = openRecords[cluster.Secrets](ctx, l.Store, cluster.BucketSecrets, l.lease.fence)
+	l.blobs, errs[3] = openRecords[cluster.BlobRecord](ctx, l.Store, cluster.BucketBlobs, l.lease.fence)
+	l.supervisors, errs[4] = openRecords[cluster.Supervisor](ctx, l.Store, cluster.BucketSupervisors, l.lease.fence)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	if err := l.mark(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(l.topologies.claim(ctx), l.assignments.claim(ctx), l.secrets.claim(ctx), l.blobs.claim(ctx)); err != nil {
+		return err
+	}
+	l.own, l.placed, l.waiting = map[string]*bucket{}, map[string]time.Time{}, map[string]string{}
+	l.unused = map[string]time.Time{}
+	l.heard.reset(time.Now())
+	for _, t := range l.topologies.all() {
+		b, err := l.bucketOf(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		for _, key := range []string{cluster.KeyIntent, cluster.KeyAssignment} {
+			if value, ok := b.get(key); ok {
+				if err := b.set(ctx, key, value); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return l.watch(ctx, l.supervisors.bucket, "")
+}
+
+// mark makes sure that the bucket of assignments has its mark; see package cluster.
+func (l *leader) mark(ctx context.Context) error {
+	ctx, done, err := l.lease.fence(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err = l.assignments.bucket.Create(ctx, cluster.KeyMark, []byte(randomText())); errors.Is(err, cluster.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// bucketOf opens the bucket of a topology, and makes and watches it if need be.
+func (l *leader) bucketOf(ctx context.Context, id string) (*bucket, error) {
+	if b, ok := l.own[id]; ok {
+		return b, nil
+	}
+	r, err := openRecords[json.RawMessage](ctx, l.Store, cluster.TopologyBucket(id), l.lease.fence)
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{records: r, since: time.Now()}
+	b.read()
+	ctx, b.stop = context.WithCancel(ctx)
+	if err := l.watch(ctx, r.bucket, id); err != nil {
+		b.stop()
+		return nil, err
+	}
+	l.own[id] = b
+	return b, nil
+}
+
+// read takes the status of the run from the records. What a process says whose place another
+// has taken is not heard.
+func (b *bucket) read() (heard bool) {
+	text, ok := b.get(cluster.KeyStatus)
+	var run cluster.RunStatus
+	if !ok || json.Unmarshal(text, &run) != nil {
+		return false
+	}
+	if b.run != nil && cmp.Or(cmp.Compare(run.Epoch, b.run.Epoch), cmp.Compare(run.Incarnation, b.run.Incarnation)) < 0 {
+		return false
+	}
+	b.run = &run
+	return true
+}
+
+// watch sends what a bucket's watch says to the loop, until ctx ends.
+func (l *leader) watch(ctx context.Context, b cluster.Bucket, id string) error {
+	entries, err := b.Watch(ctx, "")
+	if err != nil {
+		return err
+	}
+	l.running.Go(func() {
+		for e := range entries {
+			select {
+			case l.events <- event{id, e}:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return nil
+}
+
+// loop leads until ctx ends: it looks at everything, and again when something has changed
+// that matters, or a deadline or the next look is due.
+func (l *leader) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		timer := time.NewTimer(l.look(ctx))
+		l.wait(ctx, timer.C)
+		timer.Stop()
+	}
+}
+
+// wait returns when there may be something to do.
+func (l *leader) wait(ctx context.Context, due <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+			return
+		case <-l.Store.Changes():
+			return
+		case a := <-l.asks:
+			a.do(ctx)
+			close(a.done)
+			return
+		case e := <-l.events:
+			if l.take(e) {
+				return
+			}
+		}
+	}
+}
+
+// take takes in what a watch has sent. It returns whether that calls for a look.
+func (l *leader) take(e event) bool {
+	now := time.Now()
+	if e.entry.Key == "" {
+		l.heard.reset(now) // the store may have been away
+		return false
+	}
+	if e.id == "" {
+		old, was := l.supervisors.get(e.entry.Key)
+		late := l.silentSupervisor(e.entry.Key, now)
+		if !l.supervisors.see(e.entry) || e.entry.Value == nil {
+			return false
+		}
+		l.heard.sign(e.entry.Key, now)
+		s, _ := l.supervisors.get(e.entry.Key)
+		return !was || late || !sameSupervisor(old, s)
+	}
+	b, ok := l.own[e.id]
+	if !ok || !b.see(e.entry) || e.entry.Key != cluster.KeyStatus {
+		return false
+	}
+	old := b.run
+	if !b.read() {
+		return false
+	}
+	l.heard.sign(masterOf(e.id), now)
+	if old == nil || old.Incarnation != b.run.Incarnation || old.Epoch != b.run.Epoch {
+		b.since = now
+		return true
+	}
+	return old.Phase != b.run.Phase || !slices.Equal(old.Workers, b.run.Workers) || l.changing(e.id)
+}
+
+// masterOf names the topology master among those who are heard of.
+func masterOf(id string) string { return "master of " + id }
+
+// changing reports whether a topology's next checkpoint is waited for.
+func (l *leader) changing(id string) bool {
+	for _, t := range l.topologies.all() {
+		if t.ID == id {
+			return t.Step != ""
+		}
+	}
+	return false
+}
+
+// sameSupervisor reports whether two heartbeats say the same but for the beat.
+func sameSupervisor(a, b cluster.Supervisor) bool {
+	running := func(s cluster.Supervisor) (all []string) {
+		for _, p := range s.Processes {
+			if p.Running {
+				all = append(all, fmt.Sprint(p.ID, p.Role, p.Port))
+			}
+		}
+		return all
+	}
+	return a.Host == b.Host && a.Machine == b.Machine && a.Unhealthy == b.Unhealthy && a.OS == b.OS &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(running(a), running(b))
+}
+
+func (l *leader) silentSupervisor(id string, now time.Time) bool {
+	return l.heard.silence(id, now) > l.limits.supervisor
+}
+
+// present returns the supervisors that are alive.
+func (l *leader) present(now time.Time) []cluster.Supervisor {
+	var all []cluster.Supervisor
+	for id, s := range l.supervisors.all() {
+		if !l.silentSupervisor(id, now) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// answer has the loop do what a request asks, and waits for that. What has to wait for
+// others is done after, on the goroutine of the request.
+func (l *leader) answer(ctx, asked context.Context, user string, body []byte) ([]byte, error) {
+	var call cluster.Call
+	if err := json.Unmarshal(body, &call); err != nil {
+		return nil, fmt.Errorf("reading a request: %w", err)
+	}
+	var reply any
+	var pass passing
+	err := errDeposed
+	a := ask{done: make(chan struct{}), do: func(ctx context.Context) {
+		if l.stale || l.away {
+			l.look(ctx)
+		}
+		if err = l.ready(); err == nil {
+			reply, pass, err = l.handle(ctx, user, call)
+		}
+	}}
+	select {
+	case l.asks <- a:
+		<-a.done
+	case <-ctx.Done():
+		return nil, errDeposed
+	case <-asked.Done():
+		return nil, asked.Err()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case pass != nil:
+		return pass(asked)
+	case reply == nil:
+		return nil, nil
+	}
+	return json.Marshal(reply)
+}
+
+// passing passes a request on to somebody else.
+type passing func(ctx context.Context) ([]byte, error)
+
+// ready reports whether requests can be answered.
+func (l *leader) ready() error {
+	switch {
+	case !l.lease.valid():
+		return errDeposed
+	case l.stale || l.away:
+		return errors.New("nimbus waits for the coordination store: ask again")
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package nimbus
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// list returns the topologies that a user may see.
+func (l *leader) list(user string) []cluster.Summary {
+	all := []cluster.Summary{}
+	for name, t := range l.topologies.all() {
+		if l.permissions.Allow(user, cluster.ClassReadOnly, name, audience(t)) != nil {
+			continue
+		}
+		s := cluster.Summary{
+			Name: name, ID: t.ID, Owner: t.Owner, Status: t.Status,
+			Tasks: tasks(t.Version.Components), Wanted: t.Version.Workers,
+			UptimeSecs: int64(time.Since(t.Launched) / time.Second), Error: t.Error,
+		}
+		if b := l.own[t.ID]; b != nil && b.run != nil && b.run.Epoch == t.Version.Epoch {
+			s.Workers = len(b.run.Workers)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// status returns all about a topology. What looks like a secret is not shown.
+func (l *leader) status(user, name string) (cluster.Detail, error) {
+	t, err := l.find(user, name, cluster.ClassReadOnly)
+	if err != nil {
+		return cluster.Detail{}, err
+	}
+	now := time.Now()
+	t.Version = shown(t.Version)
+	for _, v := range []**cluster.Version{&t.Before, &t.Next} {
+		if *v != nil {
+			masked := shown(**v)
+			*v = &masked
+		}
+	}
+	d := cluster.Detail{Topology: t, RunAgeSecs: l.heard.silence(masterOf(t.ID), now).Seconds()}
+	if a, ok := l.assignments.get(t.ID); ok {
+		a.Version = shown(a.Version)
+		d.Assignment = &a
+	}
+	if b := l.own[t.ID]; b != nil {
+		d.Run = b.run
+	}
+	if why := l.waiting[name]; why != "" {
+		d.Conditions = append(d.Conditions, why)
+	}
+	for id, s := range l.supervisors.all() {
+		for _, p := range s.Processes {
+			if p.ID != t.ID {
+				continue
+			}
+			d.Processes = append(d.Processes, p)
+			if l.silentSupervisor(id, now) {
+				d.Conditions = append(d.Conditions, fmt.Sprintf("supervisor %s, which has its %s process, has been silent for %.0f s", id, p.Role, l.heard.silence(id, now).Seconds()))
+			}
+		}
+	}
+	return d, nil
+}
+
+var secretKey = regexp.MustCompile(`(?i)passw|secret|token|credential|private`)
+
+// shown returns a version without what looks like a secret by its name.
+func shown(v cluster.Version) cluster.Version {
+	v.Config = maps.Clone(v.Config)
+	for key := range v.Config {
+		if secretKey.MatchString(key) {
+			v.Config[key] = "***"
+		}
+	}
+	return v
+}
+
+// known returns the last heartbeats of all supervisors. One that is silent is not healthy.
+func (l *leader) known() []cluster.Supervisor {
+	all := []cluster.Supervisor{}
+	now := time.Now()
+	for id, s := range l.supervisors.all() {
+		if l.silentSupervisor(id, now) {
+			s.Unhealthy = fmt.Sprintf("silent for %.0f s", l.heard.silence(id, now).Seconds())
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (l *leader) health() cluster.Health {
+	now := time.Now()
+	h := cluster.Health{Leader: l.ID}
+	for id, s := range l.supervisors.all() {
+		switch {
+		case l.silentSupervisor(id, now):
+			h.Problems = append(h.Problems, fmt.Sprintf("supervisor %s has been silent for %.0f s", id, l.heard.silence(id, now).Seconds()))
+			continue
+		case s.Unhealthy != "":
+			h.Problems = append(h.Problems, fmt.Sprintf("supervisor %s is not healthy: %s", id, s.Unhealthy))
+		}
+		h.Supervisors++
+		h.Slots += len(s.Ports)
+	}
+	for _, a := range l.assignments.all() {
+		h.UsedSlots += len(a.Workers)
+		if _, ok := l.nameOf(a.ID); !ok {
+			h.Problems = append(h.Problems, fmt.Sprintf("there is an assignment of %s, and no topology: it is ended in a while", a.ID))
+		}
+	}
+	for name, t := range l.topologies.all() {
+		h.Topologies++
+		if t.Status == cluster.Failed {
+			h.Problems = append(h.Problems, fmt.Sprintf("topology %s has failed: %s", name, t.Error))
+		}
+		if why := l.waiting[name]; why != "" {
+			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))
+		}
+	}
+	for _, damaged := range []map[string]error{l.topologies.damaged, l.assignments.damaged, l.supervisors.damaged, l.secrets.damaged, l.blobs.damaged} {
+		for _, err := range damaged {
+			h.Problems = append(h.Problems, err.Error())
+		}
+	}
+	slices.Sort(h.Problems)
+	return h
+}
+
+// nameOf returns the name of a topology by its id.
+func (l *leader) nameOf(id string) (string, bool) {
+	for name, t := range l.topologies.all() {
+		if t.ID == id {
+			return name, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,212 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/worker"
+	"github.com/isobar-io/isobar/engine/worker/remote"
+)
+
+// Master leads the topology until the run is over, and has told so. Its error is one
+// after which it is to be started again.
+func Master(ctx context.Context, c Config) error {
+	l, err := listen(c.Listen, c.TLS)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1)}
+	m.status.began = time.Now()
+	return m.lead(ctx)
+}
+
+// leader is a topology master at work.
+type leader struct {
+	Config
+	control  *engine.Control
+	listener net.Listener
+	address  string
+	changed  chan struct{} // the status is to be told at once
+	status   status
+	crew     atomic.Pointer[remote.Crew]
+	stop     atomic.Bool // the cluster wants the run to end
+
+	mu    sync.Mutex
+	place map[string][]int // the last one that was read
+	known bool             // an intent was read
+}
+
+// intentTime is how long the first intent is waited for. Without the coordination store
+// there is none; the topology goes on.
+const intentTime = 5 * time.Second
+
+func (m *leader) lead(ctx context.Context) error {
+	others := newBackground(ctx)
+	defer others.end()
+	run, end := context.WithCancel(ctx)
+	defer end()
+	m.control.Deactivate() // until it is known whether it is active
+	late := time.AfterFunc(intentTime, m.activateUnknown)
+	defer late.Stop()
+	others.run(func(ctx context.Context) {
+		follow(ctx, m.Store, m.ID, m.Logger, func(e cluster.Entry) { m.told(e, end) })
+	})
+	others.run(m.announce)
+	others.run(m.report)
+	stopServing := m.serve()
+	defer stopServing()
+
+	var taken sync.WaitGroup
+	options := append(m.Options,
+		engine.WithControl(m.control),
+		engine.WithProgress(m.status.progress),
+		engine.WithInspector(m.inspect),
+		engine.WithCrew(func(p *plan.Plan) (worker.Crew, error) {
+			crew := remote.NewCrew(remote.CrewConfig{Identity: m.identity(p), Plan: p, Lease: m.Lease, Logger: m.Logger, Changed: m.tell})
+			m.crew.Store(crew)
+			m.replace(nil)
+			taken.Go(func() {
+				if err := crew.Serve(m.listener); err != nil {
+					m.Logger.Error("no workers are taken any more", "err", err)
+				}
+			})
+			return kept{crew}, nil
+		}))
+	result, err := engine.Run(run, m.Build, options...)
+	m.listener.Close()
+	taken.Wait()
+	err = m.over(ctx, result, err)
+	if crew := m.crew.Load(); crew != nil {
+		if err == nil {
+			crew.Dismiss()
+		}
+		crew.Close(false)
+	}
+	return err
+}
+
+// kept is a crew that outlives the run, until it is known whether that is the last one.
+type kept struct{ *remote.Crew }
+
+func (kept) Close(bool) {}
+
+func (m *leader) inspect(i *engine.Inspector) {
+	m.status.inspector.Store(i)
+	if m.Inspect != nil {
+		m.Inspect(i)
+	}
+}
+
+// over tells how the run has ended, until somebody has written it down.
+func (m *leader) over(ctx context.Context, result engine.Result, err error) error {
+	switch {
+	case errors.Is(err, checkpoint.ErrHeadMoved):
+		return fmt.Errorf("another topology master leads: %w", err) // it reports
+	case errors.Is(err, engine.ErrStoreUnreachable):
+		m.status.fail(cluster.PhaseStarting, err)
+		m.write(ctx)
+		return err
+	case err != nil:
+		m.status.fail(cluster.PhaseFailed, err)
+		m.status.elsewhere.Store(errors.Is(err, engine.ErrElsewhere))
+	case result.Outcome == checkpoint.Completed:
+		m.status.end(cluster.PhaseFinished)
+	case m.stop.Load():
+		m.status.end(cluster.PhaseStopped)
+	default:
+		return ErrInterrupted
+	}
+	if err := persist(context.WithoutCancel(ctx), m.Logger, "tell that the run is over", m.writeStatus); err != nil {
+		return err
+	}
+	return nil
+}
+
+// told takes what the cluster wants.
+func (m *leader) told(e cluster.Entry, end func()) {
+	switch e.Key {
+	case cluster.KeyAssignment:
+		var a cluster.Assignment
+		if e.Value == nil || json.Unmarshal(e.Value, &a) != nil || a.Version.Epoch != m.Epoch {
+			return
+		}
+		place := map[string][]int{}
+		for _, w := range a.Workers {
+			place[w.ID()] = w.Tasks
+		}
+		m.replace(place)
+	case cluster.KeyIntent:
+		in, ok := m.heed(e)
+		if !ok {
+			return
+		}
+		m.mu.Lock()
+		m.known = true
+		m.mu.Unlock()
+		m.activate(in.Active)
+		if in.Stop {
+			m.stop.Store(true)
+			end()
+		}
+	}
+}
+
+// replace gives the crew the places of the tasks; nil stands for the last ones.
+func (m *leader) replace(place map[string][]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if place != nil {
+		m.place = place
+	}
+	if crew := m.crew.Load(); crew != nil && m.place != nil {
+		crew.Place(m.place)
+	}
+}
+
+func (m *leader) activate(active bool) {
+	if active {
+		m.control.Activate()
+	} else {
+		m.control.Deactivate()
+	}
+	m.status.active.Store(active)
+	m.tell()
+}
+
+func (m *leader) activateUnknown() {
+	m.mu.Lock()
+	known := m.known
+	m.mu.Unlock()
+	if !known {
+		m.activate(true)
+	}
+}
+
+// announce tells workers where this topology master is, again whenever the store is back,
+// which may have lost everything.
+func (m *leader) announce(ctx context.Context) {
+	record := cluster.MasterRecord{Epoch: m.Epoch, Incarnation: m.Incarnation, Address: m.address, Listen: m.Metrics}
+	for {
+		if persist(ctx, m.Logger, "tell workers where their topology master is", func(ctx context.Context) error {
+			return put(ctx, m.Store, m.ID, cluster.KeyMaster, record)
+		}) != nil {
+			return
+		}
+		select {
+		case <-m.Store.Changes():
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package process_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/isobar-io/isobar/bolt/filesink"
+	"github.com/isobar-io/isobar/checkpoint/memstore"
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/engine/cluster/memcluster"
+	"github.com/isobar-io/isobar/engine/cluster/process"
+	"github.com/isobar-io/isobar/engine/config"
+	"github.com/isobar-io/isobar/spout/generator"
+	"github.com/isobar-io/isobar/tuple"
+	"github.com/isobar-io/isobar/txn"
+)
+
+const (
+	id   = "words-1-1"
+	keys = 100
+)
+
+// count counts tuples by key.
+type count struct{ total *txn.Aggregate[int64] }
+
+func (*count) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "total") }
+
+func (c *count) Open(_ *txn.Context, s *txn.State) error {
+	c.total = txn.NewAggregate(s, "total", txn.Sum())
+	return nil
+}
+
+func (c *count) Execute(*tuple.Tuple, *txn.Collector) error { return c.total.Add(1) }
+
+func (c *count) FinishBatch(_ txn.BatchID, changed *txn.Changed, out *txn.Collector) error {
+	for changed.Next() {
+		total, _, err := c.total.Get()
+		if err != nil {
+			return err
+		}
+		out.Emit2(changed.Key()[0], tuple.Int64(total))
+	}
+	return nil
+}
+
+// bench is a topology with its stores and its processes, all in this one.
+type bench struct {
+	t      *testing.T
+	server *memcluster.Server
+	store  *memstore.Store
+	out    string
+	tuples uint64
+	rate   float64
+}
+
+func newBench(t *testing.T, tuples uint64, rate float64) *bench {
+	b := &bench{t: t, server: memcluster.New(), store: memstore.New(), out: filepath.Join(t.TempDir(), "out.tsv"), tuples: tuples, rate: rate}
+	if _, err := b.client().Bucket(t.Context(), cluster.TopologyBucket(id), true); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) client() cluster.Store { return b.server.Connect("test") }
+
+func (b *bench) config(role cluster.Role, worker string, incarnation uint64) process.Config {
+	b.t.Helper()
+	tb := engine.NewTopologyBuilder()
+	tb.SetSpout("words", func() txn.Spout {
+		return generator.New(generator.Options{
+			Fields: tuple.Fields{"word"}, Tuples: b.tuples, Partitions: 4, Rate: b.rate,
+			Emit: func(i uint64, out *txn.Collector) { out.Emit1(tuple.String(fmt.Sprintf("w%d", i%keys))) },
+		})
+	}, 2)
+	tb.SetBolt("count", func() txn.Bolt { return &count{} }, 2).FieldsGrouping("words", "word")
+	tb.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(b.out) }, 1).GlobalGrouping("count")
+	topo, err := tb.Build()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	conf, err := config.Of(map[string]any{"transaction.schedule.batch.delay.ms": 20})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("role", role, "worker", worker)
+	}
+	return process.Config{
+		Process: cluster.Process{
+			Role: role, Topology: "words", ID: id, Epoch: 1, Incarnation: incarnation,
+			Worker: worker, Listen: "127.0.0.1:0", Host: "127.0.0.1", Lease: 2e9, Secret: "x",
+		},
+		Build:   topo,
+		Options: []engine.Option{engine.WithName("words"), engine.WithConfig(conf), engine.WithStore(b.store, memstore.NewOpener(b.store)), engine.WithLogger(log)},
+		Store:   b.client(),
+		Logger:  log,
+		Levels:  process.NewLevels(slog.LevelWarn),
+	}
+}
+
+func (b *bench) put(key string, v any) {
+	b.t.Helper()
+	bucket, err := b.client().Bucket(b.t.Context(), cluster.TopologyBucket(id), false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := bucket.Put(b.t.Context(), key, data); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// assign places the tasks on two workers.
+func (b *bench) assign() {
+	b.put(cluster.KeyAssignment, cluster.Assignment{ID: id, Version: cluster.Version{Epoch: 1}, Workers: []cluster.WorkerPlace{
+		{Slot: cluster.Slot{Supervisor: "s", Port: 1}, Tasks: []int{1, 3, 5}},
+		{Slot: cluster.Slot{Supervisor: "s", Port: 2}, Tasks: []int{2, 4}},
+	}})
+}
+
+// await waits for a status of the topology master that fits.
+func (b *bench) await(what string, fits func(cluster.RunStatus) bool) cluster.RunStatus {
+	b.t.Helper()
+	bucket, err := b.client().Bucket(b.t.Context(), cluster.TopologyBucket(id), false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	changes, err := bucket.Watch(b.t.Context(), cluster.KeyStatus)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var s cluster.RunStatus
+	for e := range changes {
+		if e.Value == nil {
+			continue
+		}
+		if err := json.Unmarshal(e.Value, &s); err != nil {
+			b.t.Fatal(err)
+		}
+		if fits(s) {
+			return s
+		}
+	}
+	b.t.Fatalf("the test is over and the topology master has not told %s; it told last: %+v", what, s)
+	return s
+}
+
+func (b *bench) check() {
+	b.t.Helper()
+	data, err := os.ReadFile(b.out)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if len(lines) != keys {
+		b.t.Errorf("%d words are counted, and there are %d", len(lines), keys)
+	}
+	for _, l := range lines {
+		if _, n, _ := strings.Cut(l, "\t"); n != fmt.Sprint(b.tuples/keys) {
+			b.t.Errorf("%q, want a count of %d", l, b.tuples/keys)
+		}
+	}
+}
+
+// A topology runs to its end on two workers; its master tells so, and all processes end.
+func TestRunsToTheEnd(t *testing.T) {
+	b := newBench(t, 100_000, 0)
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
+	b.assign()
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
+			t.Errorf("topology master: %v", err)
+		}
+	})
+	for i := 1; i <= 2; i++ {
+		all.Go(func() {
+			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	s := b.await("that it has finished", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseFinished })
+	all.Wait()
+	b.check()
+	if s.Committed == 0 || len(s.Regions) != 1 || s.Regions[0].Last == "" {
+		t.Errorf("the last status is %+v, want one with commits of one region", s)
+	}
+}
+
+// The coordination store may be away from shortly after the start until the end: the
+// topology commits all the same. A topology master that dies meanwhile is replaced.
+func TestGoesOnWithoutTheCoordinationStore(t *testing.T) {
+	b := newBench(t, 200_000, 40_000)
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
+	b.assign()
+	first, kill := context.WithCancel(t.Context())
+	defer kill()
+	var all sync.WaitGroup
+	killed := make(chan error, 1)
+	go func() { killed <- process.Master(first, b.config(cluster.RoleMaster, "", 1)) }()
+	for i := 1; i <= 2; i++ {
+		all.Go(func() {
+			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	b.await("that it has committed", func(s cluster.RunStatus) bool { return s.Committed > 0 })
+	kill()
+	if err := <-killed; !errors.Is(err, process.ErrInterrupted) {
+		t.Fatalf("a topology master that its machine stops returns %v, want %v", err, process.ErrInterrupted)
+	}
+	all.Go(func() {
+		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 2)); err != nil {
+			t.Errorf("second topology master: %v", err)
+		}
+	})
+	b.await("that the second one leads", func(s cluster.RunStatus) bool { return s.Incarnation == 2 && len(s.Workers) == 2 })
+	b.server.Stop()
+	before := b.commits()
+	for b.commits() < before+3 {
+		if t.Context().Err() != nil {
+			t.Fatal("nothing is committed without the coordination store")
+		}
+	}
+	b.server.Start()
+	b.await("that it has finished", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseFinished })
+	all.Wait()
+	b.check()
+}
+
+// commits waits for a new head and returns how many there were.
+func (b *bench) commits() int {
+	_, version, err := b.store.ReadHead(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	n := 0
+	if _, err := fmt.Sscan(string(version), &n); err != nil {
+		b.t.Fatalf("version %q: %v", version, err)
+	}
+	return n
+}
+
+// An intent to stop ends the run after a last checkpoint, from which the next epoch goes
+// on; an inactive topology emits nothing.
+func TestHeedsIntents(t *testing.T) {
+	b := newBench(t, 1<<40, 10_000)
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1})
+	b.assign()
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
+			t.Errorf("topology master: %v", err)
+		}
+	})
+	for i := 1; i <= 2; i++ {
+		all.Go(func() {
+			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	s := b.await("that it runs", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseRunning })
+	if s.Active || s.Components[0].Emitted+s.Components[1].Emitted+s.Components[2].Emitted != 0 {
+		t.Errorf("an inactive topology tells %+v", s)
+	}
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
+	b.await("that it emits", func(s cluster.RunStatus) bool { return s.Active && s.Committed > 3 })
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: false, Stop: true})
+	b.await("that it has stopped", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseStopped })
+	all.Wait()
+}

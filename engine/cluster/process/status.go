@@ -1,0 +1,129 @@
+package process
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// reportEvery is how often a topology master tells how it is.
+const reportEvery = 2 * time.Second
+
+// status is what a topology master tells of itself.
+type status struct {
+	began     time.Time
+	active    atomic.Bool
+	elsewhere atomic.Bool // the run has failed with engine.ErrElsewhere
+	inspector atomic.Pointer[engine.Inspector]
+
+	mu    sync.Mutex
+	last  engine.Progress
+	beat  uint64
+	phase cluster.Phase // of a run that is over
+	err   error
+}
+
+func (s *status) progress(p engine.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = p
+}
+
+func (s *status) fail(p cluster.Phase, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase, s.err = p, err
+}
+
+func (s *status) end(p cluster.Phase) { s.fail(p, nil) }
+
+// report writes the status again and again, and when something has changed.
+func (m *leader) report(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		m.write(ctx)
+		select {
+		case <-tick.C:
+		case <-m.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell has the status written soon.
+func (m *leader) tell() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// write writes the status, if the store lets it; the next one will do as well.
+func (m *leader) write(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reportEvery)
+	defer cancel()
+	if err := m.writeStatus(ctx); err != nil {
+		m.Logger.Debug("cannot tell how the run is", "err", err)
+	}
+}
+
+func (m *leader) writeStatus(ctx context.Context) error {
+	return put(ctx, m.Store, m.ID, cluster.KeyStatus, m.now())
+}
+
+// now returns the status.
+func (m *leader) now() cluster.RunStatus {
+	s := &m.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beat++
+	r := cluster.RunStatus{
+		Epoch: m.Epoch, Incarnation: m.Incarnation, Beat: s.beat,
+		Phase: s.phase, Active: s.active.Load(), HeadMoved: s.elsewhere.Load(),
+		Committed: s.last.Committed, Restarts: s.last.Restarts,
+		UptimeSecs: int64(time.Since(s.began).Seconds()),
+	}
+	if s.err != nil {
+		r.Error = s.err.Error()
+	}
+	if crew := m.crew.Load(); crew != nil {
+		r.Workers = crew.Workers()
+	}
+	running := false
+	if i := s.inspector.Load(); i != nil {
+		p := i.Plan()
+		running = true
+		for _, g := range i.Regions() {
+			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Restarts: g.Restarts, Degraded: g.Degraded}
+			if g.Last != nil {
+				state.Last = g.Last.String()
+			}
+			r.Regions = append(r.Regions, state)
+			running = running && (g.Running || g.Over)
+		}
+		for _, c := range p.Components {
+			n := cluster.ComponentCounts{ID: c.ID, Tasks: c.Tasks}
+			for _, id := range p.IDs(c.ID) {
+				n.Emitted += i.Stats(id).TuplesEmitted()
+				n.Executed += i.Stats(id).TuplesExecuted()
+			}
+			r.Components = append(r.Components, n)
+		}
+	}
+	for _, e := range s.last.Errors {
+		r.Errors = append(r.Errors, cluster.ErrorReport{Time: e.Time, Component: e.Component, Task: e.Task, Error: e.Err.Error()})
+	}
+	if r.Phase == "" {
+		r.Phase = cluster.PhaseStarting
+		if running {
+			r.Phase = cluster.PhaseRunning
+		}
+	}
+	return r
+}

@@ -1,0 +1,69 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// A disk that is full while a program is fetched, and then has room again. Who may not
+// mount skips the test: run it as root, or below unshare -rm.
+func TestDiskIsFullWhileAProgramIsFetched(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m")
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+		t.Skipf("may not mount a small file system (%v): run it as root, or below unshare -rm", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		killIn(dir)
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r.cfg.Dir = dir
+	r.start()
+	r.await("it beats", func(cluster.Supervisor) bool { return true })
+	ballast := filepath.Join(dir, "ballast")
+	fill := func(room int64) {
+		var fs syscall.Statfs_t
+		if err := syscall.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(ballast, make([]byte, int64(fs.Bavail)*fs.Bsize-room), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(1 << 20)
+	r.assign(assignment(topology, 1, 1, []string{"run"}, 6700))
+	r.process(topology, 6700, "is told of the full disk", func(p cluster.ProcessStatus) bool {
+		return !p.Running && strings.Contains(p.Exit, "no space left on device")
+	})
+	if left := glob(dir, binariesDir, "*"); len(left) > 1 { // one attempt may be under way
+		t.Errorf("files are left: %q", left)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	first := r.running(topology, 6700)
+	// With no room at all nothing is started, since that could not be noted; what runs
+	// goes on, and what must end ends.
+	fill(0)
+	r.assign(assignment("v-1-2", 1, 1, []string{"run"}, 6701))
+	r.process("v-1-2", 6701, "waits", func(p cluster.ProcessStatus) bool { return p.Exit != "" && !p.Running })
+	if !alive(first.PID) {
+		t.Errorf("the first has ended:\n%s", r.log)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	r.running("v-1-2", 6701)
+}

@@ -1,0 +1,242 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/plan"
+	"github.com/isobar-io/isobar/engine/task"
+	"github.com/isobar-io/isobar/tuple"
+)
+
+// crewTasks are the tasks of a region in one generation, on the workers of a Crew.
+type crewTasks struct {
+	crew    *Crew
+	env     *task.Env
+	region  plan.Region
+	number  tuple.Generation
+	restore *task.Restore
+	ended   chan struct{}
+	stopped chan struct{}
+
+	mu    sync.Mutex       // taken after the Crew's
+	on    map[*member]bool // where the tasks run; true until they have ended there
+	where map[checkpoint.TaskID]*member
+	over  bool // ended is closed
+	stop  bool // stopped is closed
+}
+
+// make waits until all workers of the region are connected, and orders them to make their
+// tasks.
+func (t *crewTasks) make(ctx context.Context) {
+	told := ""
+	for {
+		missing, changed := t.order()
+		if missing == nil {
+			return
+		}
+		if text := strings.Join(missing, ", "); text != told {
+			told = text
+			t.crew.cfg.Logger.Info("waiting for workers", "region", t.region.Name, "generation", t.number, "workers", text)
+		}
+		select {
+		case <-changed:
+		case <-t.stopped:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// order sends each worker its order, if all are there; or it returns those that are
+// missing, and what is closed when that has changed.
+func (t *crewTasks) order() (missing []string, changed <-chan struct{}) {
+	c := t.crew
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop {
+		return nil, nil
+	}
+	order := restore{RunID: t.env.RunID, Region: t.region.Name, Batch: t.restore.Batch, Place: map[int]string{}, Links: map[string]Peer{}}
+	lacking := map[string]bool{}
+	for _, id := range t.region.Tasks {
+		name, placed := c.place[id]
+		m := c.members[name]
+		switch {
+		case !placed:
+			lacking["any for "+c.cfg.Plan.Component(id).ID] = true
+		case m == nil:
+			lacking[name] = true
+		default:
+			order.Place[id] = name
+			order.Links[name] = Peer{m.Links, m.Incarnation}
+		}
+	}
+	if len(lacking) > 0 {
+		return slices.Sorted(maps.Keys(lacking)), c.changed
+	}
+	t.on, t.where = map[*member]bool{}, map[checkpoint.TaskID]*member{}
+	for id, name := range order.Place {
+		m := c.members[name]
+		t.where[checkpoint.TaskID(id)] = m
+		t.on[m] = true
+	}
+	order.suspects(t.env)
+	for m := range t.on {
+		own := order
+		own.Tasks = t.snapshots(m)
+		m.send(message{Kind: kindRestore, Generation: t.number, Restore: &own})
+	}
+	return nil, nil
+}
+
+// snapshots returns what the tasks on a worker may need: all of their components.
+func (t *crewTasks) snapshots(m *member) map[string][]checkpoint.TaskSnapshot {
+	need := map[string][]checkpoint.TaskSnapshot{}
+	for id, on := range t.where {
+		if name := t.crew.cfg.Plan.Component(int(id)).ID; on == m {
+			need[name] = t.restore.Tasks[name]
+		}
+	}
+	return need
+}
+
+// suspects adds what is known of poison tuples.
+func (o *restore) suspects(env *task.Env) {
+	o.OneByOne = slices.Sorted(maps.Keys(env.Suspects.OneByOne))
+	for k, f := range env.Suspects.Failed {
+		o.Failed = append(o.Failed, failed{k, f})
+	}
+}
+
+// lost is told that a worker has gone. The Crew's mu is held.
+func (t *crewTasks) lost(m *member) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, here := t.on[m]; !here {
+		return
+	}
+	delete(t.on, m)
+	first := checkpoint.TaskID(0)
+	for id, on := range t.where {
+		if on == m && (first == 0 || id < first) {
+			first = id
+		}
+	}
+	if !t.stop {
+		t.env.Post(checkpoint.TaskFailed{Generation: t.number, Task: first, Err: fmt.Errorf("worker %s is lost: %w", m.Worker, m.conn.reason())})
+	}
+	t.check()
+}
+
+// told takes what a worker says about this generation.
+func (t *crewTasks) told(m *member, msg message) error {
+	switch msg.Kind {
+	case kindReport:
+		if r := msg.Report; r != nil {
+			t.env.Reported(r.Component, r.Task, fmt.Errorf("%s", r.Error))
+		}
+		return nil
+	case kindEnded:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.on[m] {
+			t.on[m] = false
+			t.check()
+		}
+		return nil
+	default:
+	}
+	if msg.Event == nil {
+		return fmt.Errorf("an %s message without one", msg.Kind)
+	}
+	ev, err := msg.Event.decode(t.number)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	mine := t.where[msg.Event.Task] == m || msg.Event.Task == 0
+	t.mu.Unlock()
+	if !mine {
+		return fmt.Errorf("a %q event of task %d, which does not run there", msg.Event.Type, msg.Event.Task)
+	}
+	t.env.Post(ev)
+	return nil
+}
+
+// check closes ended when no worker runs anything of a stopped generation any more.
+func (t *crewTasks) check() {
+	if !t.stop || t.over {
+		return
+	}
+	for _, runs := range t.on {
+		if runs {
+			return
+		}
+	}
+	t.over = true
+	close(t.ended)
+	go t.forget()
+}
+
+// forget is not under mu, which is taken after the Crew's.
+func (t *crewTasks) forget() {
+	t.crew.mu.Lock()
+	defer t.crew.mu.Unlock()
+	delete(t.crew.live, t.number)
+}
+
+// Start lets the tasks run.
+func (t *crewTasks) Start() { t.all(message{Kind: kindStart, Generation: t.number}) }
+
+// Stop ends them.
+func (t *crewTasks) Stop() {
+	t.mu.Lock()
+	if !t.stop {
+		t.stop = true
+		close(t.stopped)
+	}
+	t.check()
+	t.mu.Unlock()
+	t.all(message{Kind: kindStop, Generation: t.number})
+}
+
+// Ended is closed when no connected worker runs any of them.
+func (t *crewTasks) Ended() <-chan struct{} { return t.ended }
+
+func (t *crewTasks) all(msg message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for m := range t.on {
+		m.send(msg)
+	}
+}
+
+func (t *crewTasks) one(id checkpoint.TaskID, msg message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.where[id]; m != nil {
+		m.send(msg)
+	}
+}
+
+// Spout tells a spout task something.
+func (t *crewTasks) Spout(id checkpoint.TaskID, c task.Control) {
+	t.one(id, message{Kind: kindSpout, Generation: t.number, Spout: &spoutOrder{id, c}})
+}
+
+// AckCommit tells a task that all batches up to n are committed.
+func (t *crewTasks) AckCommit(id checkpoint.TaskID, n, oldest tuple.BatchID, last bool) {
+	t.one(id, message{Kind: kindAck, Generation: t.number, Ack: &ackOrder{id, n, oldest, last}})
+}
+
+// Queues knows of none: the workers show their own.
+func (t *crewTasks) Queues(func(from, to int, fill float64)) {}
