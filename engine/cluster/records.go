@@ -212,6 +212,8 @@ type ProcessStatus struct {
 	Restarts int       `json:"restarts,omitempty"`
 	Since    time.Time `json:"since"`
 	Exit     string    `json:"exit,omitempty"` // how the last one ended
+	// Supervisor is whose process it is; nimbus says so in a Detail.
+	Supervisor string `json:"supervisor,omitempty"`
 }
 
 // Role is what a process of a topology does.

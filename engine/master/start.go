@@ -26,7 +26,8 @@ type Start struct {
 	Drop            []string
 	DropUnpublished bool
 	// TakeOver lets a run that begins from a copied checkpoint publish or discard the
-	// transactions of the original. Without it they are left alone.
+	// transactions of the original. Without it they are left alone, and what may be one,
+	// or state, is refused: the handles of a txn.StatefulBolt that is no sink of package txn.
 	TakeOver bool
 	// Once, if it is not "", names this start. Each region begins where From says only once
 	// under a name: a process that dies and is started again in the same way goes on.
@@ -199,12 +200,18 @@ func (s Start) reshape(mf *checkpoint.Manifest, runID string) (left int, err err
 			continue
 		}
 		t.Component = s.renamed(t.Component)
-		if mf.RunID != runID && !s.TakeOver && t.HoldsTransactions() {
-			left += len(t.Handles)
-			t.Handles = nil
-		}
 		tasks = append(tasks, t)
 	}
 	mf.Tasks = tasks
+	if mf.RunID == runID || s.TakeOver {
+		return 0, nil
+	}
+	left = leaveBehind(mf)
+	for _, t := range mf.Tasks {
+		if t.HoldsTransactions() {
+			return 0, fmt.Errorf("component %q is a stateful bolt with handles of run %s, of which the checkpoint is a copy: they may be its state, or transactions that the original is to publish: let it have them (--take-over), or leave the component behind (--drop %s)",
+				t.Component, mf.RunID, t.Component)
+		}
+	}
 	return left, nil
 }

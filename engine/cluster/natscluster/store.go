@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -141,7 +142,9 @@ func (s *Store) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		s.denials.refused(denied)
 		return
 	}
-	s.opts.Log.Warn("the coordination store reports an error", "error", err)
+	if !errors.Is(err, io.EOF) { // of which all are told by being disconnected
+		s.opts.Log.Warn("the coordination store reports an error", "error", err)
+	}
 }
 
 // identityOf returns who a credentials file is for.

@@ -120,6 +120,12 @@ func start(opts Options) (*Server, error) {
 // ClientURL is where clients reach the server.
 func (s *Server) ClientURL() string { return s.nats.ClientURL() }
 
+// Leads reports whether the server leads its group, which one that is alone never does.
+func (s *Server) Leads() bool { return s.nats.JetStreamIsLeader() }
+
+// Subscriptions is how many subscriptions it has, its own included.
+func (s *Server) Subscriptions() uint32 { return s.nats.NumSubscriptions() }
+
 // Shutdown stops the server and waits until it has stopped.
 func (s *Server) Shutdown() error {
 	s.nats.Shutdown()

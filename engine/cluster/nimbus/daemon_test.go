@@ -52,7 +52,7 @@ func TestSubmittedTopologyRunsAndIsKilled(t *testing.T) {
 			t.Errorf("gone %v after, before its time", took)
 		}
 		w.mu.Lock()
-		before := w.heads["wc"].String()
+		before := w.heads["wc"].last
 		w.mu.Unlock()
 		w.must(w.call("bob", cluster.VerbSubmit, s, &submitted))
 		again := w.runs("wc")
@@ -74,7 +74,7 @@ func TestOneOfManySubmissionsOfANameWins(t *testing.T) {
 			store := w.server.Connect("ann")
 			all.Go(func() {
 				defer store.Close()
-				errs[i] = ask1(store, cluster.VerbSubmit, s, nil)
+				errs[i] = request(w.ctx, store, cluster.VerbSubmit, s, nil)
 			})
 		}
 		all.Wait()

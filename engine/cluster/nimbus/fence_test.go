@@ -98,7 +98,8 @@ func TestLeaderThatWasPausedWritesNothing(t *testing.T) {
 		d := w.runs("wc")
 		zombie.pause()
 		failed := make(chan error, 1)
-		w.running.Go(func() { failed <- w.call("ann", cluster.VerbDeactivate, cluster.Named{Name: "wc"}, nil) })
+		client := w.server.Connect("ann")
+		w.running.Go(func() { failed <- request(w.ctx, client, cluster.VerbDeactivate, cluster.Named{Name: "wc"}, nil) })
 		synctest.Wait() // its write is held up
 		w.addNimbus("n2")
 		w.until(time.Minute, "another leads", func() bool {

@@ -31,12 +31,12 @@ func (w *world) addNimbus(id string, set ...string) *daemon {
 
 func (w *world) runNimbus(id string, store cluster.Store, minter Minter, set ...string) (end func()) {
 	w.t.Helper()
-	flags, err := daemonconf.Table.ParseAssignments(append([]string{"nimbus.admins=root", "checkpoint.store=s3://bucket/ck"}, set...))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	base, err := daemonconf.Table.ParseAssignments([]string{"nimbus.admins=root", "checkpoint.store=s3://bucket/ck"})
+	w.must(err)
+	flags, err := daemonconf.Table.ParseAssignments(set)
+	w.must(err)
 	n, err := New(Options{
-		ID: id, Store: store, Conf: config.Merge(daemonconf.Defaults(), flags), Version: "1.2.3", Minter: minter,
+		ID: id, Store: store, Conf: config.Merge(base, flags), Version: "1.2.3", Minter: minter,
 		Log: slog.New(slog.NewTextHandler(testLog{w.t}, nil)).With("nimbus", id),
 	})
 	if err != nil {
@@ -61,19 +61,21 @@ func (w *world) call(user, verb string, body, reply any) error {
 	w.t.Helper()
 	store := w.server.Connect(user)
 	defer store.Close()
-	return ask1(store, verb, body, reply)
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	return request(ctx, store, verb, body, reply)
 }
 
-func ask1(store cluster.Store, verb string, body, reply any) error {
+func request(ctx context.Context, store cluster.Store, verb string, body, reply any) error {
 	inner, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	request, err := json.Marshal(cluster.Call{Verb: verb, Body: inner})
+	text, err := json.Marshal(cluster.Call{Verb: verb, Body: inner})
 	if err != nil {
 		return err
 	}
-	answer, err := store.Request(context.Background(), cluster.ServiceNimbus, request)
+	answer, err := store.Request(ctx, cluster.ServiceNimbus, text)
 	if err != nil || reply == nil {
 		return err
 	}
@@ -143,6 +145,7 @@ func (w *world) runs(name string) cluster.Detail {
 	w.t.Helper()
 	var d cluster.Detail
 	w.until(3*time.Minute, name+" runs", func() bool {
+		d = cluster.Detail{} // what is left out in the reply must not stay
 		if w.call("root", cluster.VerbStatus, cluster.Named{Name: name}, &d) != nil {
 			return false
 		}

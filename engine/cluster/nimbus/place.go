@@ -20,7 +20,7 @@ func (l *leader) place(ctx context.Context, outcomes map[string]outcome) error {
 	var errs []error
 	var view schedule.View
 	for id, s := range l.supervisors.all() {
-		view.Supervisors = append(view.Supervisors, schedule.Supervisor{Supervisor: s, Alive: !l.silentSupervisor(id, now)})
+		view.Supervisors = append(view.Supervisors, schedule.Supervisor{Supervisor: labelled(s), Alive: !l.silentSupervisor(id, now)})
 	}
 	var wanted []cluster.Topology
 	for name, t := range l.topologies.all() {
@@ -42,6 +42,7 @@ func (l *leader) place(ctx context.Context, outcomes map[string]outcome) error {
 		}
 		if place.Frozen = !runs; runs {
 			wanted = append(wanted, place.Record)
+			place.Record = confined(place.Record, view.Supervisors)
 			if assigned && a.Version.Epoch != t.Version.Epoch { // all of it is made anew
 				place.Places, place.Master, place.MasterDead = nil, "", false
 			}

@@ -60,6 +60,7 @@ func (l *leader) status(user, name string) (cluster.Detail, error) {
 			if p.ID != t.ID {
 				continue
 			}
+			p.Supervisor = id
 			d.Processes = append(d.Processes, p)
 			if l.silentSupervisor(id, now) {
 				d.Conditions = append(d.Conditions, fmt.Sprintf("supervisor %s, which has its %s process, has been silent for %.0f s", id, p.Role, l.heard.silence(id, now).Seconds()))

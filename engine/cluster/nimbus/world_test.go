@@ -34,13 +34,14 @@ type world struct {
 }
 
 // head is the head of a topology in the checkpoint store.
-type head struct{ generation, batch int }
+type head struct {
+	generation, batch int
+	last              string // newest checkpoint
+}
 
-func (h head) String() string {
-	if h.batch == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d.%d", h.generation, h.batch)
+func (h *head) commit(generation int) {
+	h.batch++
+	h.last = fmt.Sprintf("%d.%d", generation, h.batch)
 }
 
 func newWorld(t *testing.T) *world {
@@ -217,7 +218,7 @@ func (w *world) ended(known map[string]cluster.Assignment, key string) {
 	for id, a := range known {
 		if v := a.Version; key == fmt.Sprintf("master %s/%d", id, v.Epoch-1) && v.Epoch > 1 && w.late[a.ID] {
 			h := w.heads[a.Topology]
-			h.batch++
+			h.commit(h.generation)
 			delete(w.late, a.ID)
 		}
 	}
@@ -251,7 +252,7 @@ func (w *world) runMaster(ctx context.Context, store *memcluster.Store, first cl
 		w.heads[first.Topology] = h
 	}
 	generation := 0
-	if want, guarded := first.Version.Start.Unmoved["r"]; guarded && want != h.String() {
+	if want, guarded := first.Version.Start.Unmoved["r"]; guarded && want != h.last {
 		s.Phase, s.HeadMoved, s.Error = cluster.PhaseFailed, true, "the head has moved"
 	} else if why := w.broken[first.Version.Binary.SHA256]; why != "" {
 		s.Phase, s.Error = cluster.PhaseFailed, why
@@ -259,7 +260,7 @@ func (w *world) runMaster(ctx context.Context, store *memcluster.Store, first cl
 		h.generation++
 		generation = h.generation
 	}
-	last := h.String()
+	last := h.last
 	w.mu.Unlock()
 	for ctx.Err() == nil {
 		intent, a, err := w.told(ctx, store, id)
@@ -292,8 +293,8 @@ func (w *world) step(first cluster.Assignment, h *head, generation int, last str
 	defer w.mu.Unlock()
 	commit := func() {
 		if h.generation == generation {
-			h.batch++
-			last = fmt.Sprintf("%d.%d", generation, h.batch)
+			h.commit(generation)
+			last = h.last
 		}
 	}
 	sha := first.Version.Binary.SHA256

@@ -117,7 +117,9 @@ func (b *board) plan() Plan {
 	b.placeMasters()
 	plan := Plan{}
 	for _, j := range b.jobs {
-		j.result.Unplaced = j.todo(j.result.Workers)
+		if todo := j.todo(j.result.Workers); len(todo) > 0 {
+			j.result.Unplaced = todo
+		}
 		if j.fixed() || unchanged(j.Places, j.result.Workers) {
 			j.result.Workers = nil
 			for _, p := range j.Places {

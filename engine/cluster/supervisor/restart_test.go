@@ -97,10 +97,10 @@ func allRun(ports ...int) func(cluster.Supervisor) bool {
 }
 
 func TestProcessesSurviveTheirSupervisorAndAreAdopted(t *testing.T) {
-	o := orders{Dir: t.TempDir(), Assignments: []cluster.Assignment{assignment(topology, 1, 1, []string{"run"}, 0, 6700, 6701)}}
+	o := orders{Dir: t.TempDir(), Assignments: []cluster.Assignment{assignment(topology, 1, 1, []string{"run"}, 0, 6700, 6701, 6702)}}
 	t.Cleanup(func() { killIn(o.Dir) })
 	first := startOther(t, o)
-	before := first.await(allRun(0, 6700, 6701))
+	before := first.await(allRun(0, 6700, 6701, 6702))
 	pid := func(s cluster.Supervisor, port int) int {
 		p, _ := processIn(s, topology, port)
 		return p.PID
@@ -129,7 +129,7 @@ func TestProcessesSurviveTheirSupervisorAndAreAdopted(t *testing.T) {
 	// The next one has a store that knows nothing.
 	o.Assignments = nil
 	second := startOther(t, o)
-	after := second.await(allRun(6700, 6701))
+	after := second.await(allRun(6700, 6701, 6702))
 	if pid(after, 6700) != pid(before, 6700) {
 		t.Errorf("the worker was not adopted: pid %d after %d", pid(after, 6700), pid(before, 6700))
 	}
@@ -144,6 +144,14 @@ func TestProcessesSurviveTheirSupervisorAndAreAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.await(func(s cluster.Supervisor) bool { return pid(s, 6700) != 0 && pid(s, 6700) != pid(after, 6700) })
+	// Its exit code, too, if it has noted it.
+	if err := os.WriteFile(filepath.Join(folderIn(o.Dir, topology, 6702), "finish"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := second.await(func(s cluster.Supervisor) bool { p, _ := processIn(s, topology, 6702); return p.Exit != "" })
+	if p, _ := processIn(done, topology, 6702); p.Exit != "exit status 0" || p.Restarts != 0 {
+		t.Errorf("the adopted worker has ended in order, and its supervisor says %+v", p)
+	}
 }
 
 // What was started and not noted is found, too: the moment between the two is simulated
@@ -178,6 +186,57 @@ func TestProcessThatWasNotNotedIsFound(t *testing.T) {
 			t.Errorf("%s %d: pid %d after %d", p.Role, p.Port, p.PID, was.PID)
 		}
 	}
+}
+
+// A pid alone does not make a process the one that was started: it may be used again.
+func TestOnlyTheSameProcessIsAdopted(t *testing.T) {
+	var first process
+	if err := first.begin(exec.Command("sleep", "600")); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { first.await(t.Context()); close(done) }()
+	right, wrong := process{birth: first.birth}, process{birth: birth(os.Getpid())}
+	if !right.adopt(first.os.Pid) || wrong.adopt(first.os.Pid) {
+		t.Error("the wrong one was adopted, or the right one was not")
+	}
+	seen := make(chan struct{})
+	go func() { right.await(t.Context()); close(seen) }()
+	if err := kill(first.os); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	<-seen
+	if first.code != -1 || first.how != "signal: killed" || right.code != -1 {
+		t.Errorf("%d, %s; %d", first.code, first.how, right.code)
+	}
+	if again := (&process{birth: first.birth}); again.adopt(first.os.Pid) {
+		t.Error("a dead process was adopted")
+	}
+}
+
+func TestNothingIsStartedThatCannotBeNoted(t *testing.T) {
+	r := newRig(t).start()
+	r.assign(assignment(topology, 1, 1, []string{"run"}, 6700))
+	first := r.running(topology, 6700)
+	// A folder stands where the notes should be.
+	path := filepath.Join(r.cfg.Dir, "state.json")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.assign(assignment("v-1-2", 1, 1, []string{"run"}, 6701))
+	r.process("v-1-2", 6701, "waits", func(p cluster.ProcessStatus) bool { return !p.Running && strings.Contains(p.Exit, "cannot be noted") })
+	if !alive(first.PID) {
+		t.Error("the first was ended")
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	r.running("v-1-2", 6701)
+	r.condition("it is noted", func() bool { return r.knows("v-1-2") })
 }
 
 func TestSecondSupervisorOfAFolderIsRefused(t *testing.T) {

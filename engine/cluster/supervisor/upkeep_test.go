@@ -200,10 +200,12 @@ func TestTwoTopologiesNeverHaveOnePort(t *testing.T) {
 	r.assign(assignment(topology, 1, 1, []string{"run"}, 6700))
 	first := r.running(topology, 6700)
 	r.assign(assignment("v-1-2", 1, 1, []string{"run"}, 6700, 6999))
-	r.process("v-1-2", 6700, "waits", func(p cluster.ProcessStatus) bool { return p.Exit == "port 6700 is used by topology "+topology })
+	r.process("v-1-2", 6700, "waits", func(p cluster.ProcessStatus) bool { return !p.Running && p.Exit == "port 6700 is used by topology "+topology })
 	r.process("v-1-2", 6999, "is refused", func(p cluster.ProcessStatus) bool { return p.Exit == "this supervisor has no slot 6999" })
-	if !alive(first.PID) {
-		t.Error("the first was ended")
+	r.assign(assignment("u-1-2", 1, 1, []string{"run"}, 6702))
+	r.running("u-1-2", 6702) // the other would run, too, by now
+	if p, _ := processIn(r.record, "v-1-2", 6700); p.Running || !alive(first.PID) {
+		t.Errorf("the second %+v", p)
 	}
 	r.assign(assignment(topology, 1, 2, []string{"run"}, 6701))
 	r.running("v-1-2", 6700)

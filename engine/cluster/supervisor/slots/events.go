@@ -169,7 +169,7 @@ func (t *Table) listed(ev Listed) {
 			continue
 		}
 		o.Missed++
-		
+		o.Stop = o.Missed >= missedMax
 		t.changes++
 	}
 }

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/engine/cluster/client"
+)
+
+func newSupervisors(d dial) *cobra.Command {
+	r := reach{dial: d}
+	cmd := &cobra.Command{
+		Use:   "supervisors",
+		Short: "List the supervisors of a cluster, and what is wrong with them.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
+				all, err := request[[]cluster.Supervisor](ctx, c, cluster.VerbSupervisors, nil)
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(all, func(a, b cluster.Supervisor) int { return strings.Compare(a.ID, b.ID) })
+				if r.asJSON {
+					return printJSON(cmd.OutOrStdout(), all)
+				}
+				return printSupervisors(cmd.OutOrStdout(), all)
+			})
+		},
+	}
+	r.addFlagsJSON(cmd)
+	return cmd
+}
+
+func printSupervisors(w io.Writer, all []cluster.Supervisor) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "No supervisors: start 'isobar supervisor' on each machine that is to run topologies.")
+		return err
+	}
+	t := newTable(w)
+	t.row("SUPERVISOR", "HOST", "SLOTS", "USED", "CPU", "MEMORY", "VERSION", "STARTED (UTC)", "NOTES")
+	for _, s := range all {
+		var notes []string
+		if s.Unhealthy != "" {
+			notes = append(notes, oneLine(s.Unhealthy))
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+			notes = append(notes, name+"="+s.Labels[name])
+		}
+		t.row(clip(s.ID, nameColumns), clip(s.Host, nameColumns), fmt.Sprint(len(s.Ports)), fmt.Sprint(len(s.Used)),
+			fmt.Sprintf("%d%%", s.CPU), fmt.Sprintf("%d MB", s.MemoryMB), s.Version, moment(s.Started.UnixMilli()), strings.Join(notes, "; "))
+	}
+	return t.end()
+}
+
+func newHealth(d dial) *cobra.Command {
+	r := reach{dial: d}
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Show how a cluster is; the exit code is 1 if it has problems.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
+				h, err := request[cluster.Health](ctx, c, cluster.VerbHealth, nil)
+				if err != nil {
+					return err
+				}
+				if r.asJSON {
+					err = printJSON(cmd.OutOrStdout(), h)
+				} else {
+					err = printHealth(cmd.OutOrStdout(), h)
+				}
+				if n := len(h.Problems); err == nil && n > 0 {
+					err = fmt.Errorf("the cluster has %d problems", n)
+				}
+				return err
+			})
+		},
+	}
+	r.addFlagsJSON(cmd)
+	return cmd
+}
+
+func printHealth(w io.Writer, h cluster.Health) error {
+	p := printer{w: w}
+	p.line("Nimbus %s leads: %d supervisors, %d of %d slots used, %d topologies", h.Leader, h.Supervisors, h.UsedSlots, h.Slots, h.Topologies)
+	if len(h.Problems) == 0 {
+		p.line("No problems.")
+	}
+	for _, problem := range h.Problems {
+		for i, line := range wrap(problem, columns-len(indent)) {
+			p.line("%s%s", []string{"  - ", indent}[min(i, 1)], line)
+		}
+	}
+	return p.err
+}
