@@ -57,7 +57,7 @@ func newRoot() *cobra.Command {
 	transactions := group("txn", "Go back to an earlier checkpoint.")
 	transactions.AddCommand(newRollback())
 	root.AddCommand(checkpoints, states, transactions, newSavepoint(), newConfig(), newVersion())
-	root.AddCommand(newDev(), newNimbus(), newSupervisor())
+	root.AddCommand(newDev(), newNATS(), newNimbus(), newSupervisor())
 	return root
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,18 +78,4 @@ func (r *reach) say(cmd *cobra.Command, v any, format string, args ...any) error
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
-}
-
-// pairs reads arguments of the form KEY=VALUE, each key once. An error says only the place
-// of an argument: what is in it may be a secret.
-func pairs(what string, args []string) (map[string]string, error) {
-	all := map[string]string{}
-	for i, arg := range args {
-		key, value, ok := strings.Cut(arg, "=")
-		if _, twice := all[key]; !ok || key == "" || twice {
-			return nil, usageError{fmt.Errorf("%s %d must be KEY=VALUE, each key once", what, i+1)}
-		}
-		all[key] = value
-	}
-	return all, nil
 }

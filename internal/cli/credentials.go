@@ -54,39 +54,48 @@ func newUploadCredentials(d dial) *cobra.Command {
 }
 
 // secretsOf reads KEY=VALUE from a file and from arguments, which count more.
-func secretsOf(in io.Reader, file string, args []string) (map[string]string, error) {
-	var lines []string
+func secretsOf(in io.Reader, file string, args []string) (cluster.Credentials, error) {
+	given, values := cluster.Credentials{}, cluster.Credentials{}
+	for i, arg := range args {
+		if err := addSecret(given, fmt.Sprintf("credential %d", i+1), arg); err != nil {
+			return nil, err
+		}
+	}
 	if file != "" {
 		r, err := openInput(in, file)
 		if err != nil {
 			return nil, err
 		}
 		defer r.Close()
-		for s := bufio.NewScanner(r); ; {
-			if !s.Scan() {
-				if err := s.Err(); err != nil {
-					return nil, fmt.Errorf("read the credentials: %w", err)
-				}
-				break
+		lines := bufio.NewScanner(r)
+		for n := 1; lines.Scan(); n++ {
+			line := strings.TrimSpace(lines.Text())
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
 			}
-			if line := strings.TrimSpace(s.Text()); line != "" && !strings.HasPrefix(line, "#") {
-				lines = append(lines, line)
+			if err := addSecret(values, fmt.Sprintf("%s, line %d", file, n), line); err != nil {
+				return nil, err
 			}
 		}
-	}
-	values, err := pairs("line "+file+":", lines)
-	if err != nil {
-		return nil, err
-	}
-	given, err := pairs("credential", args)
-	if err != nil {
-		return nil, err
+		if err := lines.Err(); err != nil {
+			return nil, fmt.Errorf("read credentials from %s: %w", file, err)
+		}
 	}
 	maps.Copy(values, given)
 	if len(values) == 0 {
 		return nil, usageError{errors.New("no credentials: give them as KEY=VALUE, or in a --file")}
 	}
 	return values, nil
+}
+
+// addSecret reads KEY=VALUE. An error says only where it is: what is in it may be a secret.
+func addSecret(all cluster.Credentials, place, text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if _, twice := all[key]; !ok || key == "" || twice {
+		return usageError{fmt.Errorf("%s: it must be KEY=VALUE, each key once", place)}
+	}
+	all[key] = value
+	return nil
 }
 
 // openInput opens a file, or standard input if its name is "-".

@@ -187,24 +187,21 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 	if bind == "" && loopback(host) {
 		bind = host
 	}
-	dir := c.String("storm.local.dir")
-	if dir == "" {
-		if dir, err = stateDir(); err != nil {
-			return supervisor.Config{}, err
-		}
-		dir = filepath.Join(dir, "supervisor")
+	dir, err := localDir(c, "", "supervisor")
+	if err != nil {
+		return supervisor.Config{}, err
 	}
 	s := supervisor.Config{
-		Dir: dir, Host: host, Bind: bind, Ports: ports, Labels: labels, Version: engine.Version,
+		Dir: dir, ID: c.String("supervisor.id"), Host: host, Bind: bind, Ports: ports, Labels: labels, Version: engine.Version,
 		MemoryMB: c.Int("supervisor.memory.capacity.mb"), CPU: c.Int("supervisor.cpu.capacity"),
 		Access:         accessOf(c),
-		Links:          cluster.LinkTLS{CA: c.String("worker.tls.ca.file"), Cert: c.String("worker.tls.cert.file"), Key: c.String("worker.tls.key.file")},
+		Links:          cluster.LinkTLS{CA: c.String("supervisor.links.ca.file"), Cert: c.String("supervisor.links.cert.file"), Key: c.String("supervisor.links.key.file")},
 		Environment:    c.List("supervisor.environment"),
-		WorkerMemoryMB: c.Int("worker.memory.size.mb"), WorkerCPU: c.Int("worker.cpu.slot.num"),
+		WorkerMemoryMB: c.Int("supervisor.worker.memory.mb"), WorkerCPU: c.Int("supervisor.worker.cpu.cores"),
 		HeartbeatEvery: c.Duration("supervisor.heartbeat.frequency.secs"),
 		WorkerTimeout:  c.Duration("supervisor.worker.timeout.secs"),
 		StartTimeout:   c.Duration("supervisor.worker.start.timeout.secs"),
-		Lease:          c.Duration("worker.lease.secs"),
+		Lease:          c.Duration("supervisor.worker.lease.secs"),
 		RestartMin:     restartMin,
 		HealthDir:      c.String("storm.health.check.dir"), HealthTimeout: c.Duration("storm.health.check.timeout.ms"),
 		CacheMB:   c.Int("supervisor.localizer.cache.target.size.mb"),
@@ -212,7 +209,7 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 	}
 	s.Access.Creds = "" // processes have their own
 	if s.Links.Cert == "" && !loopback(bind) && !insecure {
-		return s, errors.New("processes of topologies would talk to other machines without TLS: set worker.tls.cert.file, worker.tls.key.file and worker.tls.ca.file, bind to this machine alone (supervisor.bind=127.0.0.1, storm.local.hostname=127.0.0.1), or say --insecure")
+		return s, errors.New("processes of topologies would talk to other machines without TLS: set supervisor.links.cert.file, supervisor.links.key.file and supervisor.links.ca.file, bind to this machine alone (supervisor.bind=127.0.0.1, storm.local.hostname=127.0.0.1), or say --insecure")
 	}
 	return s, nil
 }

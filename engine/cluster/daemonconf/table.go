@@ -17,12 +17,13 @@ const (
 	scopeAll        config.Scope = "all"
 	scopeNimbus     config.Scope = "nimbus"
 	scopeSupervisor config.Scope = "supervisor"
+	scopeNATS       config.Scope = "nats"
 )
 
 const noMax = math.MaxInt32
 
 // daemons is ordered as the reference page shows it.
-var daemons = slices.Concat(access, nimbus, supervisor)
+var daemons = slices.Concat(access, nats, nimbus, supervisor)
 
 func secs(name string, def, least int, scope config.Scope, meaning string) config.Key {
 	return config.Key{Name: name, Type: config.Int, Default: def, Min: least, Max: noMax, Unit: time.Second, Scope: scope, Meaning: meaning}
@@ -46,15 +47,26 @@ func checked(k config.Key, check func(string) error) config.Key {
 }
 
 var access = []config.Key{
-	text("storm.local.dir", "", scopeAll, "Folder of the daemon's own files: of a supervisor, what it knows and the working folders of its processes. Empty: `isobar` in the user's folder for state."),
+	text("storm.local.dir", "", scopeAll, "Folder of the daemons' own files, with one for each: `supervisor` has what it knows and the working folders of its processes. Empty: `isobar` in the user's folder for state."),
 	text("storm.local.hostname", "", scopeAll, "Host name or address at which other machines reach this one. Empty: the machine's host name."),
 	checked(list("nats.urls", "nats://127.0.0.1:4222", scopeAll, "Servers of the coordination store, as `nats://HOST:PORT` or `tls://HOST:PORT`."), checkURLs),
 	text("nats.creds.file", "", scopeAll, "File with the credentials of this daemon. Empty: none."),
 	text("nats.ca.file", "", scopeAll, "PEM file of the certificate authority of the servers. Empty: the system's."),
 	text("nats.cert.file", "", scopeAll, "PEM file of this daemon's certificate. Empty: it shows none."),
 	text("nats.key.file", "", scopeAll, "PEM file of its private key."),
-	text("nats.keys.dir", "", scopeNimbus, "Folder of the keys of the cluster, as `isobar nats init` makes it. Nimbus makes credentials for topologies with them. Empty: processes have none."),
+	text("nats.keys.dir", "", "nimbus, nats", "Folder of the keys of the cluster, as `isobar nats init` makes it. The server lets in whom they have signed; nimbus signs the processes of topologies, and needs the secret keys for that. Empty: everybody may do everything."),
 	number("nats.replicas", 1, 1, 5, scopeNimbus, "Servers that keep each record; 3 with three servers or more."),
+}
+
+var nats = []config.Key{
+	text("nats.server.host", "127.0.0.1", scopeNATS, "Address that `isobar nats` listens at for clients. Other than this machine's own takes TLS (nats.cert.file and the keys beside it) and nats.keys.dir."),
+	number("nats.server.port", 4222, 0, 65535, scopeNATS, "Port for clients. 0: any free one."),
+	text("nats.server.dir", "", scopeNATS, "Folder of its data. Empty: `nats` in storm.local.dir."),
+	text("nats.server.name", "", scopeNATS, "Name of the server, different for each of a group. Empty: the machine's host name."),
+	text("nats.group.name", "", scopeNATS, "Name of the group of servers that keep the same data, the same for all of them. Empty: the server is alone."),
+	text("nats.group.host", "", scopeNATS, "Address that it listens at for the others of the group. Empty: as for clients."),
+	number("nats.group.port", 6222, 1, 65535, scopeNATS, "Port for the others of the group."),
+	list("nats.group.routes", "", scopeNATS, "Addresses, HOST:PORT, of the others of the group."),
 }
 
 var nimbus = []config.Key{
@@ -78,13 +90,14 @@ var nimbus = []config.Key{
 
 var supervisor = []config.Key{
 	checked(list("supervisor.slots.ports", "6700-6703", scopeSupervisor, "Ports of the workers that this machine may run, one for each; `6700-6703` are four."), func(v string) error { _, err := Ports(v); return err }),
+	text("supervisor.id", "", scopeSupervisor, "Name of the supervisor in its cluster. Empty: one is made up and kept in its folder."),
 	text("supervisor.bind", "", scopeSupervisor, "Address that processes listen at for each other. Empty: that of `storm.local.hostname` if it is of this machine alone, else all."),
-	text("worker.tls.ca.file", "", scopeSupervisor, "PEM file of the authority of the certificates that processes show each other."),
-	text("worker.tls.cert.file", "", scopeSupervisor, "PEM file of the certificate that processes of this machine show. Empty: their links are not encrypted, which is allowed on one machine only."),
-	text("worker.tls.key.file", "", scopeSupervisor, "PEM file of its private key."),
-	secs("worker.lease.secs", 15, 2, scopeSupervisor, "Seconds without a word after which a worker and its topology master take each other for lost. The same on all machines."),
-	number("worker.memory.size.mb", 0, 0, noMax, scopeSupervisor, "Megabytes that each process keeps its memory to (GOMEMLIMIT). 0: no limit."),
-	number("worker.cpu.slot.num", 0, 0, 1<<10, scopeSupervisor, "Cores that each process uses at most (GOMAXPROCS). 0: no limit."),
+	text("supervisor.links.ca.file", "", scopeSupervisor, "PEM file of the authority of the certificates that processes show each other."),
+	text("supervisor.links.cert.file", "", scopeSupervisor, "PEM file of the certificate that processes of this machine show. Empty: their links are not encrypted, which is allowed on one machine only."),
+	text("supervisor.links.key.file", "", scopeSupervisor, "PEM file of its private key."),
+	secs("supervisor.worker.lease.secs", 15, 2, scopeSupervisor, "Seconds without a word after which a worker and its topology master take each other for lost. The same on all machines."),
+	number("supervisor.worker.memory.mb", 0, 0, noMax, scopeSupervisor, "Megabytes that each process keeps its memory to (GOMEMLIMIT). 0: no limit."),
+	number("supervisor.worker.cpu.cores", 0, 0, 1<<10, scopeSupervisor, "Cores that each process uses at most (GOMAXPROCS). 0: no limit."),
 	secs("supervisor.heartbeat.frequency.secs", 5, 1, scopeSupervisor, "Seconds between two heartbeats."),
 	secs("supervisor.monitor.frequency.secs", 3, 1, scopeSupervisor, "Seconds between two looks at the processes."),
 	secs("supervisor.worker.timeout.secs", 30, 1, scopeSupervisor, "Seconds without a sign of life after which a process is ended and started again."),

@@ -80,7 +80,7 @@ func Markdown() string {
 
 <!-- Generated from engine/cluster/daemonconf/table.go by go generate; do not edit. -->
 
-` + "`isobar nimbus` and `isobar supervisor`" + ` merge values in this order, each over the one before: the default, the
+` + "`isobar nats`, `isobar nimbus` and `isobar supervisor`" + ` merge values in this order, each over the one before: the default, the
 configuration file (` + "`--config FILE`" + `, YAML, one flat ` + "`key: value`" + ` a line; a list may be a YAML list), the
 environment (` + "`nimbus.lease.secs` is `ISOBAR_NIMBUS_LEASE_SECS`" + `), and ` + "`-c key=value`" + ` on the command line. A key
 that is not known is refused, with the name of the nearest one, and so is a variable that begins with ` + "`ISOBAR_`" + `,

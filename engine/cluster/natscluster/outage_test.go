@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-"os"
-"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +24,7 @@ func await(t *testing.T, what string, f func() bool) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			pprof.Lookup("goroutine").WriteTo(os.Stderr, 2); t.Fatalf("in vain: %s", what)
+			t.Fatalf("in vain: %s", what)
 		}
 	}
 }

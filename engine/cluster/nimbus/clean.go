@@ -25,6 +25,9 @@ func versions(t cluster.Topology) iter.Seq[cluster.Version] {
 // left alone for a while first, counted by the leader's own clock, because a submission may be
 // on its way, and because a topology without a record may be one that was lost.
 func (l *leader) clean(ctx context.Context) error {
+	if err := l.assignments.load(ctx); err != nil { // an earlier leader may have made one late
+		return err
+	}
 	binaries, err := l.Store.Objects(ctx, cluster.ObjectsBinaries)
 	if err != nil {
 		return err

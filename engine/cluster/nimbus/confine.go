@@ -30,7 +30,7 @@ func confined(t cluster.Topology, supervisors []schedule.Supervisor) cluster.Top
 		return t
 	}
 	hosts := conf.List(schedule.KeyHosts)
-	names := []string{labelID + "="} // nobody: an empty list would be everybody
+	var names []string
 	others := false
 	for _, s := range supervisors {
 		fits := (t.Machine == "" || t.Machine == s.Machine) && (t.Version.Platform == "" || t.Version.Platform == s.OS)
@@ -41,6 +41,9 @@ func confined(t cluster.Topology, supervisors []schedule.Supervisor) cluster.Top
 	}
 	if !others {
 		return t
+	}
+	if names == nil {
+		names = []string{labelID + "="} // nobody: an empty list would be everybody
 	}
 	t.Version.Config = maps.Clone(t.Version.Config)
 	t.Version.Config[schedule.KeyHosts] = strings.Join(names, ",")

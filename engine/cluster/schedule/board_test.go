@@ -43,7 +43,7 @@ func TestWrongPlaces(t *testing.T) {
 	first, second, third := &v.Topologies[0], &v.Topologies[1], &v.Topologies[2]
 	first.Places = []Place{place("s0", 1, 1, 2, 3, 4, 5, 99), place("s1", 1, 5, 6, 7, 8, 9, 10)}
 	second.Places = []Place{place("s0", 1, 1, 3, 5, 7, 9), place("s2", 2, 2, 4, 6, 8, 10), place("s2", 1, 98, 97)}
-	third.Places, third.Frozen = []Place{place("s1", 1, 1)}, true
+	third.Places, third.Frozen = []Place{place("s1", 1, 1, 77)}, true
 	want := map[string][]cluster.WorkerPlace{
 		// 99 is no task of it, 5 is in s0/1 already, and s1/1 is another's that is frozen.
 		"t0": {
@@ -55,7 +55,7 @@ func TestWrongPlaces(t *testing.T) {
 			{Slot: cluster.Slot{Supervisor: "s1", Port: 2}, Host: "h1", Tasks: []int{1, 3, 5, 7, 9}},
 			{Slot: cluster.Slot{Supervisor: "s2", Port: 2}, Host: "old", Tasks: []int{2, 4, 6, 8, 10}},
 		},
-		"t2": {{Slot: cluster.Slot{Supervisor: "s1", Port: 1}, Host: "old", Tasks: []int{1}}},
+		"t2": {{Slot: cluster.Slot{Supervisor: "s1", Port: 1}, Host: "old", Tasks: []int{1, 77}}},
 	}
 	plan := Even(v)
 	for id, workers := range want {
@@ -73,6 +73,16 @@ func TestWrongPlaces(t *testing.T) {
 		if w.Supervisor == "s1" && !reflect.DeepEqual(w.Tasks, []int{4, 5, 6}) {
 			t.Errorf("task 3 is in two places: %v", w)
 		}
+	}
+}
+
+// What a topology has too much goes to others at once.
+func TestSlotsThatAreGivenUp(t *testing.T) {
+	v := wanting(wanting(supervisors(2), 2), 2)
+	v.Topologies[0].Places = []Place{place("s0", 1, 1, 2), place("s0", 2, 3, 4), place("s1", 1, 5, 6)}
+	plan := Even(v)
+	if len(plan["t0"].Workers) != 2 || len(plan["t1"].Workers) != 2 {
+		t.Errorf("the plan is %v", plan)
 	}
 }
 

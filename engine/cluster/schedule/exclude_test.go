@@ -50,6 +50,9 @@ func TestCordon(t *testing.T) {
 	if got := excluded(before); got != "" {
 		t.Errorf("the view was altered: %s are excluded", got)
 	}
+	if got := excluded(Cordon(cordoned, nil)); got != "s0 s3 s4 s5" {
+		t.Errorf("another cordon has freed those of the first: %s", got)
+	}
 	if plan := Even(cordoned); !equal(plan, Even(before)) {
 		t.Errorf("what runs on cordoned supervisors has moved: %v", plan)
 	}
@@ -122,7 +125,7 @@ func TestBlacklistYields(t *testing.T) {
 	}
 	// What is placed needs no slots, and what does not want to change neither.
 	b.Failed(time.Minute, "s0")
-	placed := wanting(supervisors(2), 2)
+	placed := wanting(supervisors(2), 3)
 	placed.Topologies[0].Places = []Place{{WorkerPlace: cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: "s0", Port: 1}, Tasks: []int{1}}}}
 	frozen := wanting(placed, 6)
 	frozen.Topologies[1].Frozen = true

@@ -5,18 +5,9 @@ import (
 	"slices"
 )
 
-// isolate is even, with machines for some topologies alone, which choose first.
+// isolate is even, with machines for some topologies alone.
 func isolate(v View, machines map[string]int) Plan {
 	b := newBoard(v)
-	slices.SortStableFunc(b.jobs, func(x, y *job) int {
-		first := func(j *job) int {
-			if machines[j.Record.Name] > 0 {
-				return 0
-			}
-			return 1
-		}
-		return cmp.Compare(first(x), first(y))
-	})
 	for _, j := range b.jobs {
 		if n := machines[j.Record.Name]; n > 0 {
 			b.own(j, n)

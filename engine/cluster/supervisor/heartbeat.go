@@ -101,7 +101,7 @@ func (h *heart) write(ctx context.Context, record cluster.Supervisor) error {
 func (h *heart) farewell(ctx context.Context) error {
 	bucket, err := h.cfg.Store.Bucket(ctx, cluster.BucketSupervisors, false)
 	if err == nil {
-		_ = bucket
+		err = bucket.Delete(ctx, h.cfg.ID, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("remove the heartbeat of supervisor %s: %w", h.cfg.ID, err)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -228,6 +229,8 @@ func (r *rig) await(what string, holds func(cluster.Supervisor) bool) cluster.Su
 		select {
 		case <-change:
 		case <-deadline:
+			f, _ := os.Create("/tmp/hv/stacks")
+			pprof.Lookup("goroutine").WriteTo(f, 2)
 			r.t.Fatalf("waited %s in vain until %s; the last heartbeat: %+v\n%s", patience, what, record, r.log)
 		}
 	}

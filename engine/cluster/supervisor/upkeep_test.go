@@ -200,7 +200,9 @@ func TestTwoTopologiesNeverHaveOnePort(t *testing.T) {
 	r.assign(assignment(topology, 1, 1, []string{"run"}, 6700))
 	first := r.running(topology, 6700)
 	r.assign(assignment("v-1-2", 1, 1, []string{"run"}, 6700, 6999))
-	r.process("v-1-2", 6700, "waits", func(p cluster.ProcessStatus) bool { return !p.Running && p.Exit == "port 6700 is used by topology "+topology })
+	r.process("v-1-2", 6700, "waits", func(p cluster.ProcessStatus) bool {
+		return !p.Running && p.Exit == "port 6700 is used by topology "+topology
+	})
 	r.process("v-1-2", 6999, "is refused", func(p cluster.ProcessStatus) bool { return p.Exit == "this supervisor has no slot 6999" })
 	r.assign(assignment("u-1-2", 1, 1, []string{"run"}, 6702))
 	r.running("u-1-2", 6702) // the other would run, too, by now

@@ -1,0 +1,98 @@
+package nimbus
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// Who is judged dead: a table of how long each has been silent, in seconds.
+func TestWhoIsLost(t *testing.T) {
+	l := limits{supervisor: 60 * time.Second, task: 30 * time.Second, launch: 120 * time.Second}
+	const ok = 3
+	for _, c := range []struct {
+		name       string
+		noRun      bool
+		master     int // silence of the topology master
+		reporting  int // since its process was first heard of
+		ofMaster   int // silence of its supervisor
+		ofWorker   int // silence of the worker's
+		connected  bool
+		sick       string
+		portGone   bool
+		masterLost bool
+		workerLost bool
+	}{
+		{name: "all well", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, connected: true},
+		{name: "supervisor dead, worker connected", master: 2, reporting: 500, ofMaster: ok, ofWorker: 900, connected: true},
+		{name: "supervisor dead, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: 61, workerLost: true},
+		{name: "supervisor silent for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: 60},
+		{name: "supervisor alive, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok},
+		{name: "nobody says who is connected", master: 31, reporting: 500, ofMaster: 29, ofWorker: 900},
+		{name: "a new master that workers have not found yet", master: 2, reporting: 30, ofMaster: ok, ofWorker: 900},
+		{name: "the machine is not healthy, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, sick: "disk", workerLost: true},
+		{name: "the machine is not healthy, worker connected", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, sick: "disk", connected: true},
+		{name: "its port is not offered any more", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, portGone: true, workerLost: true},
+		{name: "master silent, its supervisor well", master: 31, reporting: 500, ofMaster: ok, masterLost: true},
+		{name: "master silent for less", master: 30, reporting: 500, ofMaster: ok},
+		{name: "master and its supervisor silent, which may be the way to both", master: 40, reporting: 500, ofMaster: 40},
+		{name: "master and its supervisor dead", master: 62, reporting: 500, ofMaster: 61, masterLost: true},
+		{name: "master not heard of yet", noRun: true, master: 120, ofMaster: ok},
+		{name: "master not heard of in time", noRun: true, master: 121, ofMaster: ok, masterLost: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			place := cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: "w", Port: 6700}}
+			s := standing{
+				assignment: cluster.Assignment{Master: "m", Workers: []cluster.WorkerPlace{place}},
+				silence:    time.Duration(c.master) * time.Second,
+				reporting:  time.Duration(c.reporting) * time.Second,
+				supervisor: func(id string) (cluster.Supervisor, time.Duration) {
+					if id == "m" {
+						return cluster.Supervisor{ID: id}, time.Duration(c.ofMaster) * time.Second
+					}
+					sup := cluster.Supervisor{ID: id, Ports: []int{6700, 6701}, Unhealthy: c.sick}
+					if c.portGone {
+						sup.Ports = []int{6701}
+					}
+					return sup, time.Duration(c.ofWorker) * time.Second
+				},
+			}
+			if !c.noRun {
+				s.run = &cluster.RunStatus{}
+				if c.connected {
+					s.run.Workers = []string{place.ID()}
+				}
+			}
+			var want []cluster.Slot
+			if c.workerLost {
+				want = []cluster.Slot{place.Slot}
+			}
+			if got := s.workersLost(l); !slices.Equal(got, want) {
+				t.Errorf("workers lost: %v, want %v", got, want)
+			}
+			if got := s.masterLost(l); got != c.masterLost {
+				t.Errorf("master lost: %v", got)
+			}
+		})
+	}
+}
+
+func TestSilenceBeginsAnew(t *testing.T) {
+	var s signs
+	start := time.Now()
+	s.reset(start)
+	at := func(secs int) time.Time { return start.Add(time.Duration(secs) * time.Second) }
+	s.sign("a", at(10))
+	if got := s.silence("a", at(15)); got != 5*time.Second {
+		t.Errorf("silence %v", got)
+	}
+	if got := s.silence("never", at(15)); got != 15*time.Second {
+		t.Errorf("silence of one never heard of %v", got)
+	}
+	s.reset(at(100))
+	if got := s.silence("a", at(101)); got != time.Second {
+		t.Errorf("silence after a reset %v", got)
+	}
+}
