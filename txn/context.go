@@ -23,6 +23,8 @@ type Context struct {
 	// TaskIDs returns the topology-wide ids of a component's tasks, in order; nil if
 	// there is no such component.
 	TaskIDs func(component string) []int
+	// Secrets returns what Credentials does, if set.
+	Secrets func() map[string]string
 	Outputs []*tuple.Stream // what the component emits
 	Inputs  []*tuple.Stream // what it subscribes to
 
@@ -45,6 +47,17 @@ func NewContext(ctx context.Context, c Context, wake func()) *Context {
 // Context returns a context that ends with the task's generation: whatever waits
 // inside a component must end with it.
 func (c *Context) Context() context.Context { return c.ctx }
+
+// Credentials returns the secrets that the topology was given last (isobar
+// upload-credentials), by name; ask again, for they are renewed while it runs. There are
+// none outside of a cluster. The map must not be changed. It may be called from any
+// goroutine.
+func (c *Context) Credentials() map[string]string {
+	if c.Secrets == nil {
+		return nil
+	}
+	return c.Secrets()
+}
 
 // OnError sets what is told of errors that the component reports. The engine and
 // tests call it.

@@ -76,6 +76,7 @@ func newTask(env *Env, g *Generation, s *Slot, r *Restore) *task {
 		Logger:     env.Logger.With("component", t.comp.ID, "task", s.Index),
 		Config:     t.conf.Get,
 		TaskIDs:    env.Plan.IDs,
+		Secrets:    env.Credentials,
 		Outputs:    t.comp.Streams,
 		Inputs:     env.Plan.Inputs(t.comp),
 	}, t.wake)

@@ -42,6 +42,8 @@ type Env struct {
 	Suspects *poison.Suspects
 	// Reported is told of errors that components report; see txn.Context.ReportError.
 	Reported func(component string, task int, err error)
+	// Credentials are those of txn.Context, if set.
+	Credentials func() map[string]string
 	// Hooks watch tasks.
 	Hooks []txn.TaskHook
 	// Hook is called at named steps of the commit protocol; never nil.

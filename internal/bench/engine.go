@@ -24,7 +24,12 @@ func runTopology(ctx context.Context, m mode, t *engine.Topology, opts ...engine
 			return err
 		}
 		state := pebblestate.New(pebblestate.Options{Dir: filepath.Join(dir, "local"), Store: store})
-		_, err = engine.Run(ctx, t, append(opts, engine.WithConfig(conf), engine.WithStore(store, state))...)
+		opts = append(opts, engine.WithConfig(conf), engine.WithStore(store, state))
+		if m.workers > 1 {
+			err = runOnWorkers(ctx, m.workers, t, opts...)
+		} else {
+			_, err = engine.Run(ctx, t, opts...)
+		}
 		return errors.Join(err, state.Close(), store.Close())
 	})
 }

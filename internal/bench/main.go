@@ -45,6 +45,7 @@ type options struct {
 
 	interval                     time.Duration
 	cacheMB, changes, entryBytes int
+	workers                      int
 }
 
 // plan is what is to be measured of one workload.
@@ -116,6 +117,7 @@ func parse(args []string) (options, []plan, error) {
 	flags.DurationVar(&o.interval, "interval", time.Second, "between two barriers of a state")
 	flags.IntVar(&o.cacheMB, "cache-mb", 0, "MB of a state that are kept in memory; 0: all of up to a million keys, 64 of more")
 	flags.StringVar(&o.stateMB, "state-mb", "", "MB of state that there is, comma-separated; empty: 1024, for checkpoint 100,1024")
+	flags.IntVar(&o.workers, "workers", 1, "run the tasks on so many workers as well, which exchange tuples over TCP")
 	flags.IntVar(&o.changes, "changes", 50000, "keys that are changed each second")
 	flags.IntVar(&o.entryBytes, "entry-bytes", 100, "bytes of a key and its value")
 	if err := flags.Parse(args); err != nil {

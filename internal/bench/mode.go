@@ -14,6 +14,7 @@ type mode struct {
 	name       string
 	intervalMS int // between barriers; 0 if there are none
 	combine    bool
+	workers    int // that the tasks run on; 0 and 1: this process, without links
 }
 
 // limitMode is the work written by hand.
@@ -30,10 +31,25 @@ func (m mode) String() string {
 	if m.combine {
 		name += combining
 	}
-	if m.intervalMS == 0 {
-		return name
+	if m.intervalMS > 0 {
+		name += "@" + strconv.Itoa(m.intervalMS)
 	}
-	return name + "@" + strconv.Itoa(m.intervalMS)
+	if m.workers > 1 {
+		name += fmt.Sprintf(" on %d workers", m.workers)
+	}
+	return name
+}
+
+// onWorkers adds the modes of the engine once more, on a number of workers.
+func onWorkers(modes []mode, workers int) []mode {
+	all := modes
+	for _, m := range modes {
+		if workers > 1 && m.name != limitMode && !m.combine {
+			m.workers = workers
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // parseModes reads a list of modes. all is what an empty text stands for.

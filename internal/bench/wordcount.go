@@ -16,7 +16,7 @@ import (
 type wordCount struct{ text string }
 
 func (w wordCount) name() string  { return w.text }
-func (wordCount) heeds() []string { return []string{"modes", "shapes"} }
+func (wordCount) heeds() []string { return []string{"modes", "shapes", "workers"} }
 
 func (w wordCount) comparisons(o options) ([]comparison, error) {
 	lines, err := textOf(w.text)
@@ -25,10 +25,15 @@ func (w wordCount) comparisons(o options) ([]comparison, error) {
 	}
 	shapes, shapesErr := parseShapes(o.shapes, "1/1/1,1/2/2")
 	modes, modesErr := parseModes(o.modes, allModes+",exactly-once+combine@1000,exactly-once+combine@100")
+	modes = onWorkers(modes, o.workers)
+	bases := []string{limitMode, "at-most-once"}
+	if o.workers > 1 {
+		bases = append(bases, "exactly-once@1000", mode{name: "at-most-once", workers: o.workers}.String())
+	}
 	var all []comparison
 	for _, s := range shapes {
 		all = append(all, comparison{
-			label: s.String(), columns: paceColumns("words"), bases: []string{limitMode, "at-most-once"},
+			label: s.String(), columns: paceColumns("words"), bases: bases,
 			variants: byMode(modes, func(ctx context.Context, m mode) (sample, error) {
 				return pace(ctx, o, s.counts, func(ctx context.Context, counted []paddedCounter) error {
 					return countWords(ctx, m, lines, s, counted)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/cluster/client"
 )
 
 // columns is the width that text output keeps to.
@@ -23,8 +24,13 @@ func Run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	return run(ctx, client.Connect, args, out, errOut)
+}
+
+// run is Run until ctx ends, with clusters that d connects to.
+func run(ctx context.Context, d dial, args []string, out, errOut io.Writer) int {
 	understood := false
-	root := newRoot()
+	root := newRoot(d)
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -45,8 +51,8 @@ func Run(args []string, out, errOut io.Writer) int {
 	return code
 }
 
-func newRoot() *cobra.Command {
-	root := group("isobar", "An exactly-once stream engine for Go: checkpoints, state and configuration.")
+func newRoot(d dial) *cobra.Command {
+	root := group("isobar", "An exactly-once stream engine for Go: clusters, checkpoints, state and configuration.")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -55,8 +61,13 @@ func newRoot() *cobra.Command {
 	states := group("state", "Read the keyed state of a checkpoint, without the topology's code.")
 	states.AddCommand(newStateList(), newStateGet(), newStateScan(), newStateCount(), newStateExport())
 	transactions := group("txn", "Go back to an earlier checkpoint.")
-	transactions.AddCommand(newRollback())
-	root.AddCommand(checkpoints, states, transactions, newSavepoint(), newConfig(), newVersion())
+	transactions.AddCommand(newRollback(d))
+	configuration := newConfig()
+	configuration.AddCommand(newConfigGet(d))
+	root.AddCommand(checkpoints, states, transactions, newSavepoint(d), configuration, newVersion())
+	root.AddCommand(newTopologies(d), newStatus(d), newGetErrors(d), newMonitor(d), newLogs(d), newSetLogLevel(d))
+	root.AddCommand(newKill(d), newActivate(d), newDeactivate(d), newRebalance(d), newUploadCredentials(d))
+	root.AddCommand(newSupervisors(d), newHealth(d), newBlobs(d))
 	root.AddCommand(newDev(), newNATS(), newNimbus(), newSupervisor())
 	return root
 }

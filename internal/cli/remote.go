@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,21 +66,31 @@ func (r remote) call(ctx context.Context, method, path string, query url.Values,
 	return nil
 }
 
-func newSavepoint() *cobra.Command {
+func newSavepoint(d dial) *cobra.Command {
+	r := reach{dial: d}
 	var address, name string
-	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "savepoint --address HOST:PORT",
+		Use:   "savepoint NAME | --address HOST:PORT",
 		Short: "Take a checkpoint of a running topology and keep it.",
 		Long: "Take a checkpoint of a running topology and keep it, whatever becomes of the others, until\n" +
-			"'isobar checkpoint unpin' lets it go. It is done when this returns.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			refs, err := remote(address).savepoint(cmd.Context(), name)
+			"'isobar checkpoint unpin' lets it go. It is done when this returns. The topology is NAME in a\n" +
+			"cluster, or one that runs by itself and listens at an address.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var refs []checkpoint.Ref
+			var err error
+			switch topology := optional(args); {
+			case (topology == "") == (address == ""):
+				return usageError{errors.New("name a topology in a cluster, or the --address of one that runs by itself")}
+			case topology != "":
+				refs, err = r.savepoint(cmd, topology, name)
+			default:
+				refs, err = remote(address).savepoint(cmd.Context(), name)
+			}
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if r.asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(refs)
 			}
 			for _, ref := range refs {
@@ -90,7 +101,6 @@ func newSavepoint() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&address, "address", "", addressHelp)
 	cmd.Flags().StringVar(&name, "name", "", "a `NAME` for it, which no other savepoint has")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	_ = cmd.MarkFlagRequired("address")
+	r.addFlagsJSON(cmd)
 	return cmd
 }

@@ -62,6 +62,7 @@ type undone struct {
 	Positions    []moved       `json:"positions"`
 	Transactions []transaction `json:"transactions"`
 	Unreadable   []string      `json:"unreadable,omitempty"` // checkpoints whose transactions are not known
+	Unseen       string        `json:"unseen,omitempty"`     // why none was read
 	Done         bool          `json:"done"`
 	Generation   uint64        `json:"generation"` // of the head, afterwards
 
@@ -70,25 +71,32 @@ type undone struct {
 	target *checkpoint.Manifest // of to
 }
 
-func newRollback() *cobra.Command {
+func newRollback(d dial) *cobra.Command {
 	var store, to, address string
 	var yes, asJSON, drop bool
 	var l location
+	r := reach{dial: d}
 	cmd := &cobra.Command{
-		Use:   "rollback --store STORE [TOPOLOGY] --to CHECKPOINT",
+		Use:   "rollback NAME --to CHECKPOINT | --store STORE [TOPOLOGY] --to CHECKPOINT",
 		Short: "Go back to an earlier checkpoint.",
 		Long: "Make a kept checkpoint the current one of its region, after showing what that undoes. What is\n" +
-			"undone is kept as superseded until it is pruned. With --address a topology that is running\n" +
-			"goes back and goes on; without it, one that is running is fenced and ends. Transactions that\n" +
-			"sinks have published stay published. One that is superseded may list transactions that were not\n" +
+			"undone is kept as superseded until it is pruned. A topology in a cluster, NAME, goes back and goes\n" +
+			"on, and so does one that listens at --address; with --store alone, one that is running is fenced\n" +
+			"and ends. Transactions that sinks have published stay published. One that is superseded may list transactions that were not\n" +
 			"published when it was undone, and are gone: --drop-unpublished goes there without them." + storeHelp,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case store == "" || to == "":
-				return usageError{errors.New("--store and --to are needed")}
+			case to == "" || store == "" && (len(args) == 0 || address != ""):
+				return usageError{errors.New("--to is needed, and the NAME of a topology in a cluster or --store")}
+			case store != "" && cmd.Flags().Changed("nats"):
+				return usageError{errors.New("--store and --nats: a topology goes back in its cluster or in its store, name one of them")}
 			case asJSON && !yes:
 				return usageError{errors.New("--json needs --yes")}
+			case store == "":
+				return r.goBack(cmd, &l, args[0], func(a *archive, where headPlace) error {
+					return a.rollback(cmd, where, to, drop, yes, asJSON)
+				})
 			}
 			return l.with(cmd, store, optional(args), func(a *archive) error {
 				var where headPlace = inStore{a}
@@ -106,6 +114,7 @@ func newRollback() *cobra.Command {
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON; needs --yes")
 	l.addFlags(cmd)
+	r.addFlags(cmd)
 	return cmd
 }
 
@@ -114,9 +123,12 @@ func (a *archive) rollback(cmd *cobra.Command, where headPlace, to string, drop,
 	if err != nil {
 		return err
 	}
-	target, err := checkpoint.TargetOf(a.head, u.Region, u.to.ref, u.target, drop)
-	if err != nil {
-		return err
+	if u.target != nil {
+		target, err := checkpoint.TargetOf(a.head, u.Region, u.to.ref, u.target, drop)
+		if err != nil {
+			return err
+		}
+		drop = target.DropUnpublished
 	}
 	out := cmd.OutOrStdout()
 	if !asJSON {
@@ -130,13 +142,17 @@ func (a *archive) rollback(cmd *cobra.Command, where headPlace, to string, drop,
 			return err
 		}
 	}
-	after, err := where.rollback(cmd.Context(), u.to, target.DropUnpublished, a.head)
+	after, err := where.rollback(cmd.Context(), u.to, drop, a.head)
 	if err != nil {
 		return err
 	}
 	u.Done, u.Generation = true, uint64(after.Generation)
-	if asJSON {
+	switch {
+	case asJSON:
 		return printJSON(out, u)
+	case a.unseen != nil:
+		_, err := fmt.Fprintf(out, "Done. The head is of generation %d now.\n", after.Generation)
+		return err
 	}
 	now := &archive{topology: a.topology, place: a.place, store: a.store, head: after}
 	lines, err := now.list(cmd)
@@ -168,7 +184,7 @@ func (a *archive) undone(ctx context.Context, to string) (*undone, error) {
 		return nil, err
 	}
 	target, err := a.manifest(ctx, e.ref)
-	if err != nil {
+	if err != nil && a.unseen == nil {
 		return nil, err
 	}
 	r := a.head.Regions[e.region]
@@ -178,6 +194,9 @@ func (a *archive) undone(ctx context.Context, to string) (*undone, error) {
 	}
 	u := &undone{Topology: a.topology, Region: e.region, From: refName(current), To: e.ref.String(), to: e, target: target,
 		Checkpoints: []string{}, Positions: []moved{}, Transactions: []transaction{}, refs: r.Retained}
+	if a.unseen != nil {
+		u.Unseen = a.unseen.Error()
+	}
 	if i := slices.IndexFunc(r.Retained, func(ref checkpoint.Ref) bool { return ref.Manifest == e.ref.Manifest }); i >= 0 {
 		u.refs = r.Retained[i+1:]
 	}
@@ -221,7 +240,13 @@ func (u *undone) print(w io.Writer) error {
 	for _, t := range u.Transactions {
 		p.line("%stransaction %d.%d of %s/%d: %s", indent, t.Generation, t.Batch, t.Component, t.Task, handleOf(t.Data))
 	}
-	if len(u.Unreadable) > 0 {
+	switch {
+	case u.Unseen != "":
+		p.line("Not shown are positions that go back, and transactions, which stay published:")
+		for _, line := range wrap(u.Unseen, columns-len(indent)) {
+			p.line("%s%s", indent, line)
+		}
+	case len(u.Unreadable) > 0:
 		p.line("Cannot be read, so that what they have published is not known: %s", strings.Join(u.Unreadable, ", "))
 	}
 	if len(u.Transactions) > 0 || len(u.Unreadable) > 0 {

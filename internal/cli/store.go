@@ -46,6 +46,7 @@ type archive struct {
 	place    storage.Place
 	store    checkpoint.Store
 	head     *checkpoint.Head
+	unseen   error // why there is no store, only a head
 }
 
 // openAll opens the stores of the topology of that name, or of all topologies, to look at.
@@ -261,6 +262,9 @@ func names(entries []entry) string {
 }
 
 func (a *archive) manifest(ctx context.Context, ref checkpoint.Ref) (*checkpoint.Manifest, error) {
+	if a.unseen != nil {
+		return nil, a.unseen
+	}
 	m, err := checkpoint.ReadManifest(ctx, a.store, ref)
 	if err != nil {
 		return nil, fmt.Errorf("topology %q: %w", a.topology, err)

@@ -140,9 +140,9 @@ func (c *Client) Call(ctx context.Context, verb string, body, reply any) error {
 }
 
 // request asks until there is somebody who answers. A request that may have been carried
-// out is not sent again.
+// out is not sent again. Once somebody has it, it takes its time: a savepoint may need minutes.
 func (c *Client) request(ctx context.Context, data []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	away := time.NewTimer(connectTime)
 	defer away.Stop()
@@ -163,7 +163,10 @@ func (c *Client) request(ctx context.Context, data []byte) ([]byte, error) {
 			if !connected {
 				return nil, fmt.Errorf("nothing answers at %s: %s", c.where, hint)
 			}
-		case <-ctx.Done():
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return nil, fmt.Errorf("no nimbus answers at %s: %s", c.where, hint)
 		}
 	}

@@ -158,7 +158,7 @@ func TestNoFalseSuccess(t *testing.T) {
 		}
 	})
 	n, successes, unknown := 0, 0, 0
-	for successes < 50 || unknown < 20 {
+	for successes < 20 || unknown < 3 {
 		next, err := b.Update(ctx, "n", []byte(strconv.Itoa(n+1)), revision)
 		switch {
 		case err == nil:

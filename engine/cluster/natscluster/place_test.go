@@ -2,6 +2,7 @@ package natscluster
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"github.com/isobar-io/isobar/engine/cluster/clustertest"
 	"github.com/isobar-io/isobar/engine/cluster/natsserver"
 )
+
+// quiet forgets what is said of faults that a test makes.
+var quiet = slog.New(slog.DiscardHandler)
 
 // site is a server that knows its users, and what it takes to connect to it.
 type site struct {
@@ -30,7 +34,7 @@ type site struct {
 // newSite starts a server on a port that stays the same when it is started again.
 func newSite(t *testing.T, secure bool) *site {
 	t.Helper()
-	s := &site{t: t, opts: natsserver.Options{StoreDir: filepath.Join(t.TempDir(), "nats")}, proxies: map[cluster.Store]*clustertest.Proxy{}}
+	s := &site{t: t, opts: natsserver.Options{StoreDir: filepath.Join(t.TempDir(), "nats"), Log: quiet}, proxies: map[cluster.Store]*clustertest.Proxy{}}
 	if secure {
 		keys, err := MakeKeys(filepath.Join(t.TempDir(), "keys"))
 		if err != nil {
@@ -98,7 +102,7 @@ func (s *site) creds(role Role, name string) string {
 func (s *site) connect(role Role, name string) *Store {
 	s.t.Helper()
 	proxy := clustertest.NewProxy(s.t, s.address())
-	store, err := Open(cluster.StoreAccess{URLs: []string{"nats://" + proxy.Addr()}, Creds: s.creds(role, name)}, Options{})
+	store, err := Open(cluster.StoreAccess{URLs: []string{"nats://" + proxy.Addr()}, Creds: s.creds(role, name)}, Options{Log: quiet})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/isobar-io/isobar/bolt/filesink"
@@ -34,7 +35,11 @@ type count struct{ total *txn.Aggregate[int64] }
 
 func (*count) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "total") }
 
-func (c *count) Open(_ *txn.Context, s *txn.State) error {
+// password is what the last counter that was opened could see.
+var password atomic.Value
+
+func (c *count) Open(ctx *txn.Context, s *txn.State) error {
+	password.Store(ctx.Credentials()["password"])
 	c.total = txn.NewAggregate(s, "total", txn.Sum())
 	return nil
 }
@@ -257,9 +262,10 @@ func (b *bench) commits() int {
 }
 
 // An intent to stop ends the run after a last checkpoint, from which the next epoch goes
-// on; an inactive topology emits nothing.
+// on; an inactive topology emits nothing. Components have the credentials from the start.
 func TestHeedsIntents(t *testing.T) {
 	b := newBench(t, 1<<40, 10_000)
+	b.put(cluster.KeyCredentials, cluster.Credentials{"password": "xyzzy"})
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1})
 	b.assign()
 	var all sync.WaitGroup
@@ -278,6 +284,9 @@ func TestHeedsIntents(t *testing.T) {
 	s := b.await("that it runs", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseRunning })
 	if s.Active || s.Components[0].Emitted+s.Components[1].Emitted+s.Components[2].Emitted != 0 {
 		t.Errorf("an inactive topology tells %+v", s)
+	}
+	if got := password.Load(); got != "xyzzy" {
+		t.Errorf("a component sees the password %q", got)
 	}
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.await("that it emits", func(s cluster.RunStatus) bool { return s.Active && s.Committed > 3 })

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/cluster"
@@ -50,7 +53,18 @@ func (c *Config) serve(ctx context.Context, w engine.Workplace) error {
 	if c.Master != nil {
 		masters <- c.Master.Address
 	}
-	others.run(func(ctx context.Context) { c.followMaster(ctx, masters) })
+	var secrets atomic.Pointer[cluster.Credentials]
+	w.Env.Credentials = func() map[string]string {
+		if now := secrets.Load(); now != nil {
+			return *now
+		}
+		return nil
+	}
+	known := make(chan struct{})
+	others.run(func(ctx context.Context) {
+		c.followMaster(ctx, masters, &secrets, sync.OnceFunc(func() { close(known) }))
+	})
+	c.await(ctx, known)
 	err = remote.Serve(ctx, remote.WorkerConfig{
 		Identity: c.identity(w.Plan), Worker: c.Process.Worker, Incarnation: c.Incarnation,
 		Plan: w.Plan, Env: w.Env, Links: remote.Over(node, c.Process.Worker), LinkAddress: address,
@@ -61,11 +75,14 @@ func (c *Config) serve(ctx context.Context, w engine.Workplace) error {
 	return errors.Join(err, node.Close())
 }
 
-// followMaster sends the address of the topology master when it changes.
-func (c *Config) followMaster(ctx context.Context, masters chan string) {
+// followMaster sends the address of the topology master when it changes. It takes
+// credentials and log levels as well. known is called when it has seen what there is.
+func (c *Config) followMaster(ctx context.Context, masters chan string, secrets *atomic.Pointer[cluster.Credentials], known func()) {
 	newest := uint64(0)
 	follow(ctx, c.Store, c.ID, c.Logger, func(e cluster.Entry) {
 		switch e.Key {
+		case "":
+			known()
 		case cluster.KeyMaster:
 			var m cluster.MasterRecord
 			if json.Unmarshal(e.Value, &m) != nil || m.Epoch != c.Epoch || m.Incarnation < newest {
@@ -79,8 +96,25 @@ func (c *Config) followMaster(ctx context.Context, masters chan string) {
 			masters <- m.Address
 		case cluster.KeyIntent:
 			c.heed(e)
+		case cluster.KeyCredentials:
+			var now cluster.Credentials
+			if e.Value != nil && json.Unmarshal(e.Value, &now) == nil {
+				secrets.Store(&now)
+			}
 		}
 	})
+}
+
+// await waits until known is closed; without the coordination store that may be never.
+func (c *Config) await(ctx context.Context, known <-chan struct{}) {
+	late := time.NewTimer(intentTime)
+	defer late.Stop()
+	select {
+	case <-known:
+	case <-late.C:
+		c.Logger.Warn("the coordination store does not answer: credentials are not known yet")
+	case <-ctx.Done():
+	}
 }
 
 // heed sets the log levels that an intent has.

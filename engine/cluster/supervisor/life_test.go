@@ -3,6 +3,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,6 +69,39 @@ func TestProcessesAreStartedAsAssigned(t *testing.T) {
 		t.Errorf("programs %q", programs)
 	} else if info, _ := os.Stat(programs[0]); info.Mode().Perm() != 0o500 {
 		t.Errorf("the program's mode is %v", info.Mode())
+	}
+}
+
+func TestWorkerIsToldWhereItsMasterWasLast(t *testing.T) {
+	r := newRig(t).start()
+	r.assign(assignment(topology, 1, 1, []string{"run"}, 0, 6700))
+	r.running(topology, 0)
+	first := r.running(topology, 6700)
+	before, _ := r.spec(topology, 0)
+	own, err := r.admin.Bucket(t.Context(), cluster.TopologyBucket(topology), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The record is of a master on a machine whose clock is ahead.
+	ahead := before.Incarnation + uint64(time.Hour)
+	record := fmt.Sprintf(`{"epoch":1,"incarnation":%d,"address":"moon:1"}`, ahead)
+	if _, err := own.Put(t.Context(), cluster.KeyMaster, []byte(record)); err != nil {
+		t.Fatal(err)
+	}
+	r.condition("it is noted", func() bool { return r.knows("moon:1") })
+	r.server.Stop()
+	for _, pid := range []int{first.PID, r.running(topology, 0).PID} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.condition("both were started again", func() bool { return strings.Count(r.log.String(), "a process was started") == 4 })
+	r.server.Start()
+	if p, _ := r.spec(topology, 6700); p.Master == nil || p.Master.Address != "moon:1" {
+		t.Errorf("the worker was told %+v", p.Master)
+	}
+	if p, _ := r.spec(topology, 0); p.Master != nil || p.Incarnation <= ahead {
+		t.Errorf("the topology master has incarnation %d, not above %d", p.Incarnation, ahead)
 	}
 }
 

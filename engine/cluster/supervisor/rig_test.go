@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,7 +23,27 @@ import (
 )
 
 // patience is how long anything may take before it counts as hanging.
-const patience = 10 * time.Second
+const patience = time.Minute
+
+// inVain sends when patience has come to its end. It counts what the process has lived
+// through: a machine that stood still makes nobody hang.
+func inVain(ctx context.Context) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		const step = 50 * time.Millisecond
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		for range patience / step {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		close(out)
+	}()
+	return out
+}
 
 // program is the test binary, as an object.
 var program = sync.OnceValues(func() ([]byte, error) {
@@ -188,7 +207,7 @@ func (r *rig) shutdown() {
 		if err != nil {
 			r.t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-inVain(context.Background()):
 		r.t.Errorf("the supervisor does not end\n%s", r.log)
 	}
 	r.store.Close()
@@ -218,7 +237,9 @@ func (r *rig) assign(a cluster.Assignment) {
 // await waits for a heartbeat in which a condition holds, and returns it.
 func (r *rig) await(what string, holds func(cluster.Supervisor) bool) cluster.Supervisor {
 	r.t.Helper()
-	deadline := time.After(patience)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	deadline := inVain(ctx)
 	for {
 		r.mu.Lock()
 		record, change := r.record, r.change
@@ -229,8 +250,6 @@ func (r *rig) await(what string, holds func(cluster.Supervisor) bool) cluster.Su
 		select {
 		case <-change:
 		case <-deadline:
-			f, _ := os.Create("/tmp/hv/stacks")
-			pprof.Lookup("goroutine").WriteTo(f, 2)
 			r.t.Fatalf("waited %s in vain until %s; the last heartbeat: %+v\n%s", patience, what, record, r.log)
 		}
 	}
@@ -288,7 +307,9 @@ func (r *rig) condition(what string, holds func() bool) {
 }
 
 func awaitCondition(holds func() bool) bool {
-	deadline := time.After(patience)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	deadline := inVain(ctx)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {

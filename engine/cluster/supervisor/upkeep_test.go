@@ -112,6 +112,41 @@ func TestLogIsCutAndOffsetsStay(t *testing.T) {
 	}
 }
 
+// Where the part of a log cannot be written, the log waits; when it is twice as large it
+// is given up, and offsets stay what they are.
+func TestLogThatCannotBeCopiedIsCutInTheEnd(t *testing.T) {
+	l, p, f := newLogs(t)
+	if err := os.MkdirAll(l.name(p)+".part", 0o700); err != nil { // it is in the way
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		text      string
+		size, end int64 // of the file, and of all
+	}{
+		{strings.Repeat("a", 150), 150, 150},
+		{strings.Repeat("b", 100), 0, 250},
+		{"c", 1, 251},
+	} {
+		if err := os.MkdirAll(filepath.Join(l.name(p)+".part", "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(step.text); err != nil {
+			t.Fatal(err)
+		}
+		l.keep(func(string) bool { return true }, time.Time{})
+		info, err := os.Stat(l.name(p))
+		if err != nil || info.Size() != step.size {
+			t.Errorf("after %.1q: %d bytes, %v", step.text, info.Size(), err)
+		}
+		if part, err := l.read(p, -1, 1); err != nil || part.Size != step.end {
+			t.Errorf("after %.1q: %+v, %v", step.text, part, err)
+		}
+	}
+	if part, err := l.read(p, 250, 10); err != nil || string(part.Data) != "c" {
+		t.Errorf("%+v, %v", part, err)
+	}
+}
+
 func TestOldLogsOfEndedTopologiesGo(t *testing.T) {
 	l, p, _ := newLogs(t)
 	here, nobody := func(id string) bool { return id == topology }, func(string) bool { return false }

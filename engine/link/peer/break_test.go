@@ -174,6 +174,11 @@ func TestCutFailsAllGenerationsOnce(t *testing.T) {
 	if len(e.failed) > 0 {
 		t.Error("a generation was told twice:", <-e.failed)
 	}
+	e.a.mu.Lock()
+	if e.a.neighbour("b").conn != nil {
+		t.Error("the connection is not forgotten")
+	}
+	e.a.mu.Unlock()
 	e.generation(t, 3)
 	c := e.channel(1, 10, 4)
 	e.connect(t)

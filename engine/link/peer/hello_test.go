@@ -208,29 +208,39 @@ func TestNewLifeReplacesTheOldOne(t *testing.T) {
 }
 
 // When one end has lost the connection and the other one does not know it, the new one
-// takes its place.
+// takes its place: also for a generation that the other end has put on the old one, but
+// not for those that have used that.
 func TestConnectionIsReplacedByANewerAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork()
 		e := newEnds(t, 1, w.config(t))
 		c := e.channel(1, 10, 4)
 		e.connect(t)
+		script{frames: 1}.play(c.out)
+		synctest.Wait()
 		// The dialer forgets the connection, without a word to the other end.
 		e.a.forget(c.out.conn)
 		e.generation(t, 2)
 		c = e.channel(1, 10, 4)
-		e.connect(t)
-		if err := <-e.failed; !strings.Contains(err.Error(), "connected anew") && !strings.Contains(err.Error(), "closed") {
-			t.Error(err)
+		if err := errors.Join(e.gb.Connect(soon(t)), e.ga.Connect(soon(t))); err != nil {
+			t.Fatal(err)
 		}
 		go script{frames: 50}.play(c.out)
 		if err := (script{frames: 50}).check(c, 0, 50); err != nil {
 			t.Error(err)
 		}
-		// What an older attempt still says is not heard.
-		b := hello{"run-1", "a", hold{"a-1", 1}, "b", "b-1"}.append(nil)
-		if v, text := speak(t, w, "b", b); v != later || !strings.Contains(text, "connected anew") {
-			t.Errorf("it answers %d: %s", v, text)
+		if told := (<-e.failed).Error() + (<-e.failed).Error(); !strings.Contains(told, "connected anew") || !strings.Contains(told, "closed") {
+			t.Error(told)
+		}
+		if len(e.failed) > 0 {
+			t.Error("the new connection is broken", <-e.failed)
+		}
+		// What an older attempt still says is not heard, nor what another life says.
+		for _, h := range []hold{{"a-1", 1}, {"a-0", 9}, {"a-1", 1}} {
+			b := hello{"run-1", "a", h, "b", "b-1"}.append(nil)
+			if v, text := speak(t, w, "b", b); v != later || !strings.Contains(text, "connected anew") && h.incarnation == "a-1" {
+				t.Errorf("it answers %d: %s", v, text)
+			}
 		}
 	})
 }

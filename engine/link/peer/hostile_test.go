@@ -110,6 +110,7 @@ func TestWhatNoSenderSaysEndsTheLink(t *testing.T) {
 		{"beyond the window", said(opening, pieces(large, 1000), pieces(large, 1000)), "beyond the window"},
 		{"beyond the frames", said(opening, bytes.Repeat(pieces(frame, 1000), 5)), "more than 4 frames"},
 		{"length changes", said(opening, pieces(frame, 10)[:30], record{kind: data, channel: 1, a: 5, b: 6}.append(nil), frame), "goes on to byte"},
+		{"length grows", said(opening, pieces(frame, 10)[:30], record{kind: data, channel: 1, a: 5, b: 1000}.append(nil), frame), "goes on to byte"},
 		{"longer than said", said(opening, pieces(frame, len(frame)-1)[:20+len(frame)-1],
 			record{kind: data, channel: 1, a: 2, b: uint32(len(frame))}.append(nil), frame), "goes on to byte"},
 		{"credit for nothing", record{kind: credit, channel: 1, a: 5000, b: 1, limit: 1}.append(nil), "are under way"},

@@ -77,7 +77,7 @@ func (l *listener) Addr() net.Addr  { return l }
 func (l *listener) Network() string { return "pipe" }
 func (l *listener) String() string  { return l.addr }
 
-// frozen swallows what is written and lets nothing be read, once it is frozen.
+// frozen lets nothing be written and nothing be read, once it is frozen.
 type frozen struct {
 	net.Conn
 	from chan struct{}
@@ -99,7 +99,8 @@ func (f *frozen) Read(b []byte) (int, error) {
 func (f *frozen) Write(b []byte) (int, error) {
 	select {
 	case <-f.from:
-		return len(b), nil
+		<-f.shut
+		return 0, net.ErrClosed
 	default:
 		return f.Conn.Write(b)
 	}

@@ -44,6 +44,9 @@ func (b *batched) flush() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hold = true
+	if len(b.buf) == 0 {
+		return nil
+	}
 	_, err := b.Conn.Write(b.buf)
 	b.buf = b.buf[:0]
 	return err

@@ -104,6 +104,9 @@ func TestClosedGenerationIsNotWritten(t *testing.T) {
 	if len(got) != 2 || got[0].kind != open || got[1].kind != shut {
 		t.Errorf("written: %+v", got)
 	}
+	if len(c.generations) != 0 || c.node.neighbour("a").inbounds != 0 {
+		t.Error("something is left of it")
+	}
 }
 
 func TestWindowsShareTheirMemory(t *testing.T) {

@@ -110,6 +110,7 @@ func (t *Table) Next() (time.Duration, bool) {
 			if s.due > t.at.Now && (!found || s.due < next) {
 				next, found = s.due, true
 			}
+		default:
 		}
 	}
 	return next, found

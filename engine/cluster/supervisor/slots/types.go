@@ -51,8 +51,9 @@ func (p Phase) Alive() bool {
 	switch p {
 	case Starting, Running, Dumping, Ending, Killing:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Slot is a place in use.

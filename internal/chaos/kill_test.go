@@ -1,0 +1,130 @@
+//go:build linux || darwin
+
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/internal/kjv"
+)
+
+// TestRunsAndEnds counts 100 MB of files with two workers, as fast as they can, and all
+// of the topology is gone when it was killed.
+func TestRunsAndEnds(t *testing.T) {
+	t.Parallel()
+	r := newLocalRig(t, 1, 1)
+	const copies = 24
+	texts := filepath.Join(r.dir, "texts")
+	if err := os.Mkdir(texts, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range copies {
+		path := filepath.Join(texts, fmt.Sprintf("%02d.txt", i))
+		var err error
+		if i == 0 {
+			err = os.WriteFile(path, []byte(kjv.Text), 0o600)
+		} else {
+			err = os.Link(filepath.Join(texts, "00.txt"), path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.steady(copies, 0)
+	p.args = []string{"--input", filepath.Join(texts, "*"), "--output", p.output}
+	p.submit(wordcount, 2)
+	p.awaitEnd()
+	if _, err := ask[any](r, cluster.VerbKill, cluster.Kill{Name: p.name, WaitSecs: 0}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the topology", func() bool {
+		all, err := ask[[]cluster.Summary](r, cluster.VerbList, nil)
+		return err == nil && len(all) == 0
+	})
+	if left := topologyProcesses(p.name); len(left) > 0 {
+		t.Errorf("its name is free and it still has processes: %v", left)
+	}
+	if out, err := p.trySubmit(wordcount, 1); err != nil {
+		t.Error(err) // submitting succeeds; the topology master refuses
+	} else if !strings.Contains(out, "has failed") {
+		t.Logf("submitted again: %s", out)
+	}
+}
+
+// TestKillNineOfEverything kills one process of each kind after the other, and each time
+// waits until commits go on.
+func TestKillNineOfEverything(t *testing.T) {
+	t.Parallel()
+	r := newLocalRig(t, 2, 2)
+	p := r.steady(24, 30_000)
+	p.submit(first, 2)
+	p.awaitCommits(2)
+
+	killed := func(what string, role cluster.Role) {
+		before, began := p.generation(), time.Now()
+		signal(t, p.its(role)[0].PID, syscall.SIGKILL)
+		p.recovers(what, began, before)
+	}
+	killed("kill -9 of a worker", cluster.RoleWorker)
+	p.awaitCommits(2)
+	killed("kill -9 of the topology master", cluster.RoleMaster)
+	p.awaitCommits(2)
+
+	t.Log("kill -9 of a supervisor: its processes go on, and the next one takes them over")
+	before, pids := p.generation(), p.pids()
+	for _, d := range r.supervisors {
+		d.kill()
+	}
+	p.awaitCommits(3)
+	for _, d := range r.supervisors {
+		d.start()
+	}
+	for _, d := range r.supervisors {
+		d.says("a process was found running")
+	}
+	p.awaitCommits(2)
+	p.untouched(before, pids)
+
+	t.Log("kill -9 of the NATS server: commits go on without it")
+	r.nats[0].kill()
+	p.awaitCommits(10)
+	r.nats[0].start()
+	p.awaitCommits(2)
+	p.untouched(before, pids)
+
+	t.Log("kill -9 of the nimbus that leads")
+	leads := r.leader()
+	began := time.Now()
+	leads.kill()
+	p.awaitCommits(2)
+	await(t, "another nimbus to lead", func() bool {
+		h, err := ask[cluster.Health](r, cluster.VerbHealth, nil)
+		return err == nil && h.Leader != ""
+	})
+	t.Logf("another nimbus leads after %s", time.Since(began).Round(time.Millisecond))
+	if r.leader() == leads {
+		t.Error("the one that was killed leads")
+	}
+	p.untouched(before, pids)
+	p.awaitEnd()
+}
+
+// untouched fails unless the topology's processes, and its generation, are what they were.
+func (p *topology) untouched(generation checkpoint.Generation, pids map[string]int) {
+	p.Helper()
+	if now := p.pids(); !maps.Equal(now, pids) {
+		p.Errorf("the processes are %v, want %v", now, pids)
+	}
+	if now := p.generation(); now != generation {
+		p.Errorf("the generation is %d, want %d", now, generation)
+	}
+}

@@ -1,0 +1,249 @@
+//go:build linux || darwin
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/filestore"
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/internal/kjv"
+)
+
+// textCounts counts the words of the text: one byte after the other, with nothing of
+// the engine.
+var textCounts = sync.OnceValue(func() map[string]int {
+	counts := map[string]int{}
+	var word []byte
+	for _, c := range []byte(kjv.Text + "\n") {
+		switch {
+		case 'a' <= c && c <= 'z':
+			word = append(word, c)
+		case 'A' <= c && c <= 'Z':
+			word = append(word, c-'A'+'a')
+		case len(word) > 0:
+			counts[string(word)]++
+			word = word[:0]
+		}
+	}
+	return counts
+})
+
+const textLines = 31_102
+
+// topology is one that was submitted.
+type topology struct {
+	*rig
+	name   string
+	copies int // of the text, that it counts
+	output string
+	args   []string // of the program
+}
+
+// steady returns a topology that counts so many copies of the text at so many lines a
+// second.
+func (r *rig) steady(copies, rate int) *topology {
+	p := &topology{rig: r, name: fmt.Sprintf("t%08x", rand.Uint32()), copies: copies}
+	p.output = filepath.Join(r.dir, p.name+".tsv")
+	p.args = []string{"--copies", strconv.Itoa(copies), "--rate", strconv.Itoa(rate), "--output", p.output}
+	r.topologies = append(r.topologies, p.name)
+	return p
+}
+
+// trySubmit submits a version of the topology and returns what the command has said.
+func (p *topology) trySubmit(program func() (string, error), workers int, flags ...string) (string, error) {
+	args := append([]string{"submit", p.name, "--nats", strings.Join(p.urls, ","),
+		"-c", "topology.workers=" + strconv.Itoa(workers),
+		"-c", "transaction.schedule.batch.delay.ms=200",
+		"-c", "topology.debug.poison.frames=true",
+		"-c", "topology.restart.max=1000",
+		"-c", "topology.message.timeout.secs=0",
+	}, slices.Concat(p.args, flags)...)
+	return p.run(p.nats[0].host, built(p, program), args...)
+}
+
+// submit submits the topology and returns when it runs.
+func (p *topology) submit(program func() (string, error), workers int, flags ...string) {
+	p.Helper()
+	built(p, program)
+	began := time.Now()
+	out, err := p.trySubmit(program, workers, flags...)
+	if err != nil || !strings.Contains(out, "It runs as") {
+		p.Fatalf("submit %s: %v\n%s", p.name, err, out)
+	}
+	p.Logf("submitted and running after %s", time.Since(began).Round(time.Millisecond))
+}
+
+func (p *topology) detail() cluster.Detail {
+	p.Helper()
+	d, err := ask[cluster.Detail](p.rig, cluster.VerbStatus, cluster.Named{Name: p.name})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return d
+}
+
+// head reads the head in the checkpoint store, as whoever has nothing else would.
+func (p *topology) head() *checkpoint.Head {
+	p.Helper()
+	s, err := filestore.Open(filepath.Join(p.checkpoints, p.name))
+	if err != nil {
+		p.Fatal(err)
+	}
+	data, _, err := s.ReadHead(p.Context())
+	if errors.Is(err, checkpoint.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+	h, err := checkpoint.DecodeHead("head", data)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return h
+}
+
+// newest returns the newest checkpoint, zero if there is none.
+func (p *topology) newest() checkpoint.Ref {
+	p.Helper()
+	h := p.head()
+	if h == nil {
+		return checkpoint.Ref{}
+	}
+	for _, r := range h.Regions {
+		if ref := r.Current(); ref != nil {
+			return *ref
+		}
+	}
+	return checkpoint.Ref{}
+}
+
+func (p *topology) generation() checkpoint.Generation {
+	p.Helper()
+	h := p.head()
+	if h == nil {
+		return 0
+	}
+	return h.Generation
+}
+
+// awaitCommits waits until so many more batches are committed in the present generation.
+func (p *topology) awaitCommits(n int) {
+	p.Helper()
+	from := p.newest()
+	await(p, fmt.Sprintf("%d more commits of %s after %s", n, p.name, from), func() bool {
+		now := p.newest()
+		return now.Generation > from.Generation || now.Batch >= from.Batch+checkpoint.BatchID(n)
+	})
+}
+
+// recovers waits for the first checkpoint of a later generation, and logs how long after
+// began that was.
+func (p *topology) recovers(what string, began time.Time, before checkpoint.Generation) {
+	p.Helper()
+	await(p, "a checkpoint after "+what, func() bool { return p.newest().Generation > before })
+	p.Logf("%s: the next checkpoint after %s", what, time.Since(began).Round(time.Millisecond))
+}
+
+// its returns the processes of the topology with a role.
+func (p *topology) its(role cluster.Role) []process {
+	p.Helper()
+	return slices.DeleteFunc(p.processes(), func(q process) bool {
+		return q.Role != role || !strings.HasPrefix(q.ID, p.name+"-")
+	})
+}
+
+// pids returns the ids of the topology's processes, by place.
+func (p *topology) pids() map[string]int {
+	p.Helper()
+	pids := map[string]int{}
+	for _, q := range slices.Concat(p.its(cluster.RoleMaster), p.its(cluster.RoleWorker)) {
+		pids[q.supervisor.name+"/"+q.Place.String()] = q.PID
+	}
+	return pids
+}
+
+// awaitStatus waits until the topology is in a status and returns all about it.
+func (p *topology) awaitStatus(s cluster.Status) (d cluster.Detail) {
+	p.Helper()
+	await(p, fmt.Sprintf("%s to be %s", p.name, s), func() bool {
+		d = p.detail()
+		if d.Topology.Status == cluster.Failed && s != cluster.Failed {
+			p.Fatalf("%s has failed: %s", p.name, d.Topology.Error)
+		}
+		return d.Topology.Status == s
+	})
+	return d
+}
+
+// awaitEnd waits until all input was processed, and checks the counts.
+func (p *topology) awaitEnd() {
+	p.Helper()
+	p.awaitStatus(cluster.Finished)
+	p.check(p.copies, "first")
+}
+
+// counted returns the counts of an output, and the mark of each.
+func counted(t testing.TB, output string) (counts map[string]int, marks map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, marks = map[string]int{}, map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		n, err := strconv.Atoi(fields[1])
+		if err != nil {
+			t.Fatalf("the output has line %q: %v", line, err)
+		}
+		counts[fields[0]] = n
+		if len(fields) > 2 {
+			marks[fields[0]] = fields[2]
+		}
+	}
+	return counts, marks
+}
+
+// check fails unless the output has the counts of so many copies of the text, all of them
+// with the mark.
+func (p *topology) check(copies int, mark string) {
+	p.Helper()
+	counts, marks := counted(p, p.output)
+	compare(p, counts, copies)
+	for word, m := range marks {
+		if m != mark {
+			p.Errorf("%q was counted last by version %q, want %q", word, m, mark)
+			return
+		}
+	}
+}
+
+// compare fails unless counts are those of so many copies of the text.
+func compare(t testing.TB, counts map[string]int, copies int) {
+	t.Helper()
+	wrong, total, want := 0, 0, 0
+	for word, n := range textCounts() {
+		total, want = total+counts[word], want+copies*n
+		if counts[word] != copies*n {
+			if wrong++; wrong <= 3 {
+				t.Errorf("%q was counted %d times, want %d", word, counts[word], copies*n)
+			}
+		}
+	}
+	if wrong > 0 || len(counts) != len(textCounts()) {
+		t.Errorf("%d of %d words are counted wrongly, %d in all where there are %d", wrong, len(counts), total, want)
+	}
+}
