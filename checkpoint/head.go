@@ -61,6 +61,8 @@ func (h *Head) check() error {
 			c.add(ref.Generation < r.Generation, "region %q has generation %d, its superseded checkpoint is %s", name, r.Generation, ref)
 		}
 		c.add(r.Settled <= last.Batch, "region %q is settled up to batch %d, its current checkpoint is %s", name, r.Settled, last)
+		c.add(r.StartedAt <= r.Generation && (r.Started == "") == (r.StartedAt == 0),
+			"region %q has generation %d, its start %q has given it %d", name, r.Generation, r.Started, r.StartedAt)
 		for _, manifest := range r.Unsettled {
 			c.object(fmt.Sprintf("region %q: unsettled checkpoint", name), manifest, 1)
 		}

@@ -62,14 +62,14 @@ func natsOptions(c config.Values) (natsserver.Options, error) {
 		TLS: natsserver.TLS{CA: c.String("nats.ca.file"), Cert: c.String("nats.cert.file"), Key: c.String("nats.key.file")},
 	}
 	if name := c.String("nats.group.name"); name != "" {
-		o.Group = natsserver.Group{
-			Name: name, Host: cmp.Or(c.String("nats.group.host"), o.Host),
-			Port: c.Int("nats.group.port"), Routes: c.List("nats.group.routes"),
+		machine, err := os.Hostname()
+		if err != nil {
+			return o, err
 		}
-		if o.Name == "" {
-			if o.Name, err = os.Hostname(); err != nil {
-				return o, err
-			}
+		o.Name = cmp.Or(o.Name, machine)
+		o.Group = natsserver.Group{
+			Name: name, Host: cmp.Or(c.String("nats.group.host"), o.Host), Port: c.Int("nats.group.port"),
+			Advertise: cmp.Or(c.String("storm.local.hostname"), machine), Routes: c.List("nats.group.routes"),
 		}
 	}
 	if keys := c.String("nats.keys.dir"); keys != "" {

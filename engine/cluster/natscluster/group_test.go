@@ -10,6 +10,7 @@ import (
 
 	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/cluster/natsserver"
+	"github.com/isobar-io/isobar/engine/cluster/natsserver/certtest"
 )
 
 // group is three servers that keep the same data.
@@ -17,7 +18,7 @@ type group struct {
 	t       *testing.T
 	opts    []natsserver.Options
 	servers []*natsserver.Server // nil: stopped
-	urls    []string
+	access  cluster.StoreAccess
 }
 
 func newGroup(t *testing.T) *group {
@@ -27,6 +28,7 @@ func newGroup(t *testing.T) *group {
 		t.Fatal(err)
 	}
 	const size = 3
+	cert, key := certtest.Make(t)
 	g := &group{t: t, servers: make([]*natsserver.Server, size)}
 	var routes []string
 	for range size {
@@ -36,6 +38,7 @@ func newGroup(t *testing.T) *group {
 		o := natsserver.Options{
 			Log: quiet, Name: fmt.Sprint("n", i), StoreDir: filepath.Join(t.TempDir(), "nats"), Port: freePort(t),
 			Group: natsserver.Group{Name: "g", Routes: routes},
+			TLS:   natsserver.TLS{CA: cert, Cert: cert, Key: key},
 			Trust: &natsserver.Trust{Operator: keys.Operator, Accounts: []string{keys.Account, keys.System}},
 		}
 		if _, err := fmt.Sscanf(routes[i], "127.0.0.1:%d", &o.Group.Port); err != nil {
@@ -43,15 +46,14 @@ func newGroup(t *testing.T) *group {
 		}
 		g.opts = append(g.opts, o)
 		g.start(i)
-		g.urls = append(g.urls, g.servers[i].ClientURL())
+		g.access.URLs = append(g.access.URLs, g.servers[i].ClientURL())
 	}
 	t.Cleanup(func() {
 		for i := range g.servers {
 			g.stop(i)
 		}
 	})
-	s := &site{t: t, keys: keys}
-	g.urls = append(g.urls, s.creds(RoleNimbus, "nimbus")) // the last is the credentials
+	g.access.CA, g.access.Creds = cert, (&site{t: t, keys: keys}).creds(RoleNimbus, "nimbus")
 	return g
 }
 
@@ -103,8 +105,7 @@ func TestGroup(t *testing.T) {
 	}
 	g := newGroup(t)
 	await(t, "a leader", func() bool { return g.leader() >= 0 })
-	n := len(g.urls) - 1
-	store, err := Open(cluster.StoreAccess{URLs: g.urls[:n], Creds: g.urls[n]}, Options{Replicas: 3, Log: quiet})
+	store, err := Open(g.access, Options{Replicas: 3, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

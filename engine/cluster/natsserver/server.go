@@ -42,6 +42,9 @@ type Group struct {
 	Name string // the same for all; "" for a server that is alone
 	Host string // where it listens for the others, as Options.Host
 	Port int
+	// Advertise is the host by which the others reach it. They tell each other, and compare
+	// it with its certificate. "" is the address that a connection comes from.
+	Advertise string
 	// Routes are the addresses, host:port, of the others. A group knows the rest by itself.
 	Routes []string
 }
@@ -120,7 +123,7 @@ func start(opts Options) (*Server, error) {
 // ClientURL is where clients reach the server.
 func (s *Server) ClientURL() string { return s.nats.ClientURL() }
 
-// Leads reports whether the server leads its group, which one that is alone never does.
+// Leads reports whether the server leads its group, as one that is alone does.
 func (s *Server) Leads() bool { return s.nats.JetStreamIsLeader() }
 
 // Subscriptions is how many subscriptions it has, its own included.
@@ -203,6 +206,12 @@ func (o *Options) configuration() (*server.Options, error) {
 		return c, nil
 	}
 	c.Cluster.Name, c.Cluster.Host, c.Cluster.Port = o.Group.Name, orLoopback(o.Group.Host), o.Group.Port
+	// Clients know the servers by the names that are in their certificates; what the group
+	// would tell them is addresses.
+	c.Cluster.NoAdvertise = true
+	if o.Group.Advertise != "" {
+		c.Cluster.Advertise = net.JoinHostPort(o.Group.Advertise, strconv.Itoa(o.Group.Port))
+	}
 	for _, route := range o.Group.Routes {
 		host, port, err := net.SplitHostPort(route)
 		if err == nil {

@@ -1,15 +1,8 @@
 package natsserver
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -17,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster/natsserver/certtest"
 )
 
 // quiet forgets what is said of faults that a test makes.
@@ -52,7 +47,7 @@ func TestStart(t *testing.T) {
 	if err != nil || at.Hostname() != loopback || at.Port() == "" || at.Port() == "4222" {
 		t.Errorf("clients find it at %s", s.ClientURL())
 	}
-	if s.Leads() || s.Subscriptions() == 0 {
+	if !s.Leads() || s.Subscriptions() == 0 {
 		t.Errorf("it leads: %v, %d subscriptions", s.Leads(), s.Subscriptions())
 	}
 }
@@ -146,33 +141,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// certificate makes a certificate for this machine that is its own CA.
+// certificate returns one that is its own CA.
 func certificate(t *testing.T) TLS {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "isobar"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.ParseIP(loopback)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, data []byte) string {
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	cert := write("cert.pem", "CERTIFICATE", der)
-	return TLS{CA: cert, Cert: cert, Key: write("key.pem", "PRIVATE KEY", secret)}
+	cert, key := certtest.Make(t)
+	return TLS{CA: cert, Cert: cert, Key: key}
 }

@@ -84,7 +84,7 @@ func TestChannelsDoNotHoldUpEachOther(t *testing.T) {
 		channels := make([]*channel, n)
 		for i := range n {
 			scripts[i] = script{
-				frames: rapid.IntRange(1, 60).Draw(r, "frames"),
+				frames: rapid.IntRange(1, 30).Draw(r, "frames"),
 				tuples: rapid.IntRange(0, 40).Draw(r, "tuples"),
 				bytes:  rapid.SampledFrom([]int{0, 10, 300, 5000}).Draw(r, "bytes"),
 			}
