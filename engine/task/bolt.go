@@ -139,6 +139,9 @@ func (b *bolt) wait() (d time.Duration, ok bool) {
 // frame executes the tuples of a frame and then heeds its mark.
 func (b *bolt) frame(i int, in *link.Channel, f *tuple.Frame) error {
 	if !in.InOrder(f) {
+		if err := in.Err(); err != nil {
+			return err
+		}
 		return fmt.Errorf("channel from task %d: frame %d of generation %d is out of order", f.SourceTask, f.Seq, f.Generation)
 	}
 	if n := f.Len(); n > 0 {

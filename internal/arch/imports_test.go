@@ -39,6 +39,8 @@ var layers = []layer{
 	{dir: "engine", below: []string{"tuple", "barrier", "txn", "engine"}, exact: []string{"checkpoint", "checkpoint/memstore"}},
 	// It locks its data folder as the engine does.
 	{dir: "engine/cluster/supervisor", below: []string{"engine/cluster"}, exact: []string{"checkpoint/filestore"}},
+	{dir: "engine/cluster/natscluster", exact: []string{"engine/cluster"}},
+	{dir: "engine/cluster/natsserver"},
 	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},
 	{dir: "compat", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat"}},
 	{dir: "internal/cli", below: []string{"tuple", "txn", "checkpoint", "engine", "compat", "internal/parallel"}},
@@ -101,15 +103,19 @@ func checkLayers(s *source) []string {
 // that may import it. Tests, and the suites that adapters run in theirs, may import
 // those for tests as well.
 var drivers = map[string][]string{
-	"github.com/cockroachdb/pebble/v2": {"checkpoint/pebblestate", "internal/bench"},
-	"github.com/klauspost/compress":    {"spout/file"},
-	"github.com/minio/minio-go/v7":     {"checkpoint/s3store"},
-	"github.com/prometheus":            {"engine/metrics"},
-	"github.com/spf13/cobra":           {"cmd", "internal/cli", "engine/app"},
-	"github.com/spf13/pflag":           {"cmd", "internal/cli", "engine/app"},
-	"golang.org/x/sys":                 {"checkpoint/filestore", "engine/cluster/supervisor", "spout/file"},
-	"golang.org/x/term":                {"cmd", "internal/cli", "engine/app"},
-	"gopkg.in/yaml.v3":                 {"engine/config", "engine/cluster/client"},
+	"github.com/cockroachdb/pebble/v2":  {"checkpoint/pebblestate", "internal/bench"},
+	"github.com/klauspost/compress":     {"spout/file"},
+	"github.com/minio/minio-go/v7":      {"checkpoint/s3store"},
+	"github.com/nats-io/jwt/v2":         {"engine/cluster/natscluster", "engine/cluster/natsserver"},
+	"github.com/nats-io/nats-server/v2": {"engine/cluster/natsserver"},
+	"github.com/nats-io/nats.go":        {"engine/cluster/natscluster"},
+	"github.com/nats-io/nkeys":          {"engine/cluster/natscluster"},
+	"github.com/prometheus":             {"engine/metrics"},
+	"github.com/spf13/cobra":            {"cmd", "internal/cli", "engine/app"},
+	"github.com/spf13/pflag":            {"cmd", "internal/cli", "engine/app"},
+	"golang.org/x/sys":                  {"checkpoint/filestore", "engine/cluster/natsserver", "engine/cluster/supervisor", "spout/file"},
+	"golang.org/x/term":                 {"cmd", "internal/cli", "engine/app"},
+	"gopkg.in/yaml.v3":                  {"engine/config", "engine/cluster/client"},
 }
 
 // The file systems in memory of Pebble stand in for those that crash.

@@ -142,6 +142,16 @@ func ask[T any](r *rig, verb string, body any) (reply T, err error) {
 	return reply, r.client.Call(ctx, verb, body, &reply)
 }
 
+// tell asks for something that has no reply.
+func (r *rig) tell(verb string, body any) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if err := r.client.Call(ctx, verb, body, nil); err != nil {
+		r.Fatalf("%s: %v", verb, err)
+	}
+}
+
 // leader returns the nimbus that leads.
 func (r *rig) leader() *daemon {
 	r.Helper()

@@ -195,6 +195,16 @@ func (p *topology) awaitEnd() {
 	p.check(p.copies, "first")
 }
 
+// kill has the topology killed, and waits until its name is free.
+func (p *topology) kill() {
+	p.Helper()
+	p.tell(cluster.VerbKill, cluster.Kill{Name: p.name})
+	await(p, "the name "+p.name+" to be free", func() bool {
+		all, err := ask[[]cluster.Summary](p.rig, cluster.VerbList, nil)
+		return err == nil && !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
+	})
+}
+
 // counted returns the counts of an output, and the mark of each.
 func counted(t testing.TB, output string) (counts map[string]int, marks map[string]string) {
 	t.Helper()

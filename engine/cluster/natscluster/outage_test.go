@@ -291,3 +291,33 @@ func TestBucketGone(t *testing.T) {
 		t.Errorf("seen when it is there again: %v", seen)
 	}
 }
+
+// TestNoHints: a watch finds what nobody has told it of.
+func TestNoHints(t *testing.T) {
+	s := newSite(t, false)
+	store := s.client("", "")
+	b, err := store.Bucket(patient(t), "b", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{bucket: b.(*bucket), out: make(chan cluster.Entry), known: map[string]uint64{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	if e := <-w.out; e.Key != "" {
+		t.Errorf("of an empty bucket comes %+v", e)
+	}
+	if _, err := b.Put(patient(t), "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-w.out:
+		if e.Key != "k" || string(e.Value) != "v" {
+			t.Errorf("watched: %+v", e)
+		}
+	case <-patient(t).Done():
+		t.Error("the change is not found")
+	}
+}

@@ -21,8 +21,6 @@ const (
 	handlersMax = 256
 	// replyTimeout is how long a request waits whose context does not say.
 	replyTimeout = 2 * time.Minute
-	// noResponders is the status that the server answers with when nobody serves.
-	noResponders = "503"
 )
 
 // messageBytesMax is how large a request or a reply may be.
@@ -66,14 +64,13 @@ func (s *Store) Request(ctx context.Context, service string, body []byte) ([]byt
 			return fail(fmt.Errorf("%w: %w", cluster.ErrUnavailable, ctx.Err()))
 		case ctx.Err() != nil:
 			return fail(ctx.Err())
+		case errors.Is(err, nats.ErrNoResponders):
+			return fail(cluster.ErrUnserved)
 		}
 		return fail(s.unavailable(err))
 	}
-	switch {
-	case answer.Header.Get(headerError) != "":
+	if answer.Header.Get(headerError) != "" {
 		return nil, errors.New(string(answer.Data))
-	case answer.Header.Get("Status") == noResponders:
-		return fail(cluster.ErrUnserved)
 	}
 	return answer.Data, nil
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/isobar-io/isobar/engine/link"
@@ -47,8 +48,9 @@ func (g *overGeneration) Inbound(from, to int, c link.Config) *link.Channel {
 	return g.links.Inbound(g.place[from], to, c)
 }
 
-func (g *overGeneration) Outbound(_, to int, c link.Config) *txn.Outlet {
-	o := g.links.Outbound(g.place[to], to, c, g.failed)
+func (g *overGeneration) Outbound(from, to int, c link.Config) *txn.Outlet {
+	unsendable := func(err error) { g.failed(fmt.Errorf("task %d: %w", from, err)) }
+	o := g.links.Outbound(g.place[to], to, c, unsendable)
 	return txn.NewOutlet(o.NewFrame(), o.FrameLimit(), o.Send)
 }
 
