@@ -52,7 +52,7 @@ func PermissionsOf(role Role, name string) (Permissions, error) {
 	case RoleTopology:
 		own := place{cluster.TopologyBucket(name)}
 		p.read(own)
-		p.Publish = append(p.Publish, own.subject(cluster.KeyMaster), own.values()+"*")
+		p.Publish = append(p.Publish, own.subject(cluster.KeyMaster), own.subject(cluster.KeyStatus))
 		p.serve(cluster.MasterService(name))
 	}
 	return p, nil

@@ -1,9 +1,12 @@
 package supervisor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +19,7 @@ import (
 func TestDiskIsFullWhileAProgramIsFetched(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m")
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m")
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
 		t.Skipf("may not mount a small file system (%v): run it as root, or below unshare -rm", err)
 	}
@@ -54,6 +57,26 @@ func TestDiskIsFullWhileAProgramIsFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := r.running(topology, 6700)
+	// What nobody uses makes room.
+	if err := os.WriteFile(filepath.Join(dir, binariesDir, strings.Repeat("0", 64)), make([]byte, 40<<20), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	fill(1 << 20)
+	content, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := append(slices.Clone(content), "other"...)
+	sum := sha256.Sum256(other)
+	name := hex.EncodeToString(sum[:])
+	put(t, r.admin, cluster.ObjectsBinaries, name, other)
+	a := assignment("u-1-2", 1, 1, []string{"run"}, 6702)
+	a.Version.Binary = cluster.Binary{SHA256: name, Size: int64(len(other))}
+	r.assign(a)
+	r.running("u-1-2", 6702)
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
 	// With no room at all nothing is started, since that could not be noted; what runs
 	// goes on, and what must end ends.
 	fill(0)

@@ -3,6 +3,7 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -264,6 +265,68 @@ func (r *rig) knows(id string) bool {
 		r.t.Fatal(err)
 	}
 	return strings.Contains(string(text), id)
+}
+
+func TestAssignmentThatCannotBeReadIsNoOrder(t *testing.T) {
+	r := newRig(t).start()
+	if _, err := r.assignments.Put(t.Context(), cluster.KeyMark, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	r.assign(assignment(topology, 1, 1, []string{"run"}, 6700))
+	p := r.running(topology, 6700)
+	r.condition("the mark is noted", func() bool { return r.knows(`"mark":"one"`) })
+	for _, text := range []string{"{", `{"id":"v-1-2"}`} {
+		if _, err := r.assignments.Put(t.Context(), topology, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(r.log.String(), "an assignment cannot be read")
+		r.condition("it was listed again and again", func() bool {
+			return strings.Count(r.log.String(), "an assignment cannot be read") > n+4
+		})
+	}
+	if now := r.running(topology, 6700); now.PID != p.PID {
+		t.Errorf("%+v after %+v", now, p)
+	}
+}
+
+// blind is a store that does not tell of changes in the buckets of topologies.
+type blind struct{ cluster.Store }
+
+type blindBucket struct{ cluster.Bucket }
+
+func (b blind) Bucket(ctx context.Context, name string, create bool) (cluster.Bucket, error) {
+	bucket, err := b.Store.Bucket(ctx, name, create)
+	if name == cluster.TopologyBucket(topology) && err == nil {
+		bucket = blindBucket{bucket}
+	}
+	return bucket, err
+}
+
+func (blindBucket) Watch(ctx context.Context, _ string) (<-chan cluster.Entry, error) {
+	out := make(chan cluster.Entry)
+	context.AfterFunc(ctx, func() { close(out) })
+	return out, nil
+}
+
+// A topology master is asked for before its successor gets its incarnation; no change of
+// its record needs to have been seen.
+func TestIncarnationIsAboveThatOfAMasterElsewhere(t *testing.T) {
+	r := newRig(t)
+	r.wrap = func(store cluster.Store) cluster.Store { return blind{store} }
+	own, err := r.admin.Bucket(t.Context(), cluster.TopologyBucket(topology), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := uint64(time.Now().Add(time.Hour).UnixNano())
+	if _, err := own.Put(t.Context(), cluster.KeyMaster, fmt.Appendf(nil, `{"epoch":1,"incarnation":%d}`, ahead)); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.assign(assignment(topology, 1, 1, []string{"run"}, 0))
+	r.running(topology, 0)
+	if p, _ := r.spec(topology, 0); p.Incarnation != ahead+1 {
+		t.Errorf("incarnation %d after %d", p.Incarnation, ahead)
+	}
 }
 
 func TestWipeOfTheStoreStopsNothing(t *testing.T) {

@@ -57,7 +57,6 @@ func (p *process) adopt(pid int) (ok bool) {
 		return false
 	}
 	p.os, p.ended = found, make(chan struct{})
-	p.seen, _ = readShort(p.beat)
 	return true
 }
 
