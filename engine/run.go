@@ -44,6 +44,12 @@ const FromNew = master.FromNew
 // ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
 var ErrElsewhere = master.ErrElsewhere
 
+// ErrAbandoned is wrapped by the error of a run that was abandoned; see Control.Abandon.
+var ErrAbandoned = master.ErrAbandoned
+
+// ErrReplaced is wrapped by the error of a run in whose place another start has come.
+var ErrReplaced = master.ErrReplaced
+
 // Option changes how a topology is run.
 type Option func(*options) error
 

@@ -16,16 +16,13 @@ import (
 	"github.com/isobar-io/isobar/engine/config"
 )
 
-// exitAgain is the exit code of a process of a cluster that is to be started again.
-const exitAgain = 3
-
 // runProcess is what a topology program does that a supervisor has started; path is that
 // of the file in which it is told what it is.
 func runProcess(path string, build func(*Flags) (*engine.Topology, error), out io.Writer) int {
 	p, err := process.Read(path)
 	if err != nil {
 		fmt.Fprintln(out, err)
-		return exitUsage
+		return cluster.ExitUsage
 	}
 	levels := process.NewLevels(slog.LevelInfo)
 	log := slog.New(levels.Handler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -35,12 +32,20 @@ func runProcess(path string, build func(*Flags) (*engine.Topology, error), out i
 	var beat sync.WaitGroup
 	beat.Go(func() { process.Beat(beating, p, log) })
 	defer func() { stop(); beat.Wait() }()
-	err = runRole(ctx, p, build, levels, log)
+	code := exitOf(runRole(ctx, p, build, levels, log), log)
+	if err := process.NoteExit(p, code); err != nil {
+		log.Warn("cannot note how this process ends", "err", err)
+	}
+	return code
+}
+
+// exitOf returns the exit code of a process that ends with an error, or without one.
+func exitOf(err error, log *slog.Logger) int {
 	switch {
 	case err == nil:
 		return cluster.ExitDone
 	case errors.Is(err, process.ErrInterrupted):
-		return exitAgain
+		return cluster.ExitSignal
 	case errors.As(err, new(usageError)):
 		log.Error("this process cannot be what it is to be", "err", err)
 		return cluster.ExitUsage
@@ -105,6 +110,7 @@ func startOf(p cluster.Process) engine.Start {
 		From: p.Start.From, Map: p.Start.Map, Drop: p.Start.Drop,
 		DropUnpublished: p.Start.DropUnpublished, TakeOver: p.Start.TakeOver,
 		Once: fmt.Sprintf("%s/%d", p.ID, p.Epoch), Unmoved: p.Start.Unmoved,
+		Begun: process.Begun(p),
 	}
 	if s.From == "" {
 		s.From = engine.FromNew

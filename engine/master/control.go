@@ -42,6 +42,7 @@ const (
 	activate verb = iota
 	deactivate
 	checkpointNow
+	abandon
 	savepoint
 	rollback
 	goBack // the second half of rollback, from the master itself
@@ -71,6 +72,13 @@ func (c *Control) Activate() { c.mail.Put(command{verb: activate}) }
 
 // Checkpoint asks for a checkpoint now, whatever the interval is.
 func (c *Control) Checkpoint() { c.mail.Put(command{verb: checkpointNow}) }
+
+// Abandon ends the run at once, with an error that wraps ErrAbandoned: for a topology
+// master whose tasks cannot be had. It is as if its process had died.
+func (c *Control) Abandon() { c.mail.Put(command{verb: abandon}) }
+
+// ErrAbandoned is wrapped by the error of a run that was abandoned.
+var ErrAbandoned = errors.New("abandoned")
 
 // Savepoint takes a checkpoint of every region and pins it under a name, which may be
 // "", until it is unpinned. It returns the checkpoints, once they are committed.
@@ -129,6 +137,8 @@ func (m *Master) obey(c command) {
 				m.spouts(r, task.Control{Activity: m.activity})
 			}
 		}
+	case abandon:
+		m.err = fmt.Errorf("topology %q: %w", m.cfg.Plan.Topology, ErrAbandoned)
 	case checkpointNow:
 		for _, r := range m.regions {
 			m.step(r, checkpoint.CheckpointRequested{})

@@ -32,6 +32,9 @@ type Start struct {
 	// Once, if it is not "", names this start. Each region begins where From says only once
 	// under a name: a process that dies and is started again in the same way goes on.
 	Once string
+	// Begun says that this start had begun before: if another one has taken its place since,
+	// it has nothing more to do, and the error wraps ErrReplaced.
+	Begun bool
 	// Unmoved, if there is any, are the current checkpoints that regions must have, by name:
 	// else nothing is changed, and the error wraps ErrElsewhere.
 	Unmoved map[string]string
@@ -42,6 +45,9 @@ const FromNew = "new"
 
 // ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
 var ErrElsewhere = errors.New("the head has moved on")
+
+// ErrReplaced is wrapped by the error of a run in whose place another start has come.
+var ErrReplaced = errors.New("another start has taken the place of this one")
 
 // begun reports whether a region has begun where From says already.
 func (s Start) begun(h *checkpoint.Head, region string) bool {
@@ -65,6 +71,8 @@ func (s Start) allowed(h *checkpoint.Head, topology string) error {
 		}
 		switch want, ok := s.Unmoved[name]; {
 		case s.begun(h, name):
+		case s.Begun && h.Regions[name].Started != "":
+			return fmt.Errorf("region %q of topology %q was started as %s, this is %s: %w", name, topology, h.Regions[name].Started, s.Once, ErrReplaced)
 		case s.From == FromNew && now != "none":
 			return fmt.Errorf("topology %q has checkpoints, the newest is %s: say what it is to go on from: --from latest, empty or GENERATION.BATCH", topology, now)
 		case ok && want != now:

@@ -65,7 +65,9 @@ func runOnWorkers(ctx context.Context, workers int, t *engine.Topology, opts ...
 type dismissing struct{ *remote.Crew }
 
 func (d dismissing) Close(hung bool) {
-	d.Dismiss()
+	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	d.Dismiss(ctx)
 	d.Crew.Close(hung)
 }
 

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,16 @@ import (
 // patience is how long anything may take before it counts as hanging. What is faster as
 // a rule is measured and logged, as machines that test are often busy.
 const patience = 90 * time.Second
+
+var fullFlag = flag.Bool("chaos.full", false, "run the long tests, too")
+
+// long skips a test that takes minutes, unless it is wanted.
+func long(t *testing.T) {
+	t.Helper()
+	if !*fullFlag && os.Getenv("ISOBAR_CI") == "" {
+		t.Skip("it takes minutes: -chaos.full runs it")
+	}
+}
 
 var binaries string // folder of the built programs
 
@@ -80,7 +91,6 @@ type host struct {
 	name    string
 	address string
 	netns   string // network namespace; "": this machine's
-	tls     *linkFiles
 }
 
 var local = &host{name: "here", address: "127.0.0.1"}
@@ -199,5 +209,3 @@ func topologyProcesses(name string) map[int]string {
 	}
 	return found
 }
-
-type linkFiles struct{}

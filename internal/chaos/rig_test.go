@@ -21,6 +21,7 @@ import (
 
 	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/cluster/client"
+	"github.com/isobar-io/isobar/engine/cluster/natscluster"
 	"github.com/isobar-io/isobar/engine/cluster/supervisor/slots"
 )
 
@@ -33,18 +34,9 @@ type rig struct {
 	nimbus      []*daemon
 	supervisors []*daemon
 	urls        []string
+	security    *security // nil: none
 	client      *client.Client
 	topologies  []string
-}
-
-// conf is how the daemons of a test are told to hurry.
-var hurry = []string{
-	"nimbus.monitor.freq.secs=1",
-	"nimbus.task.timeout.secs=5",
-	"nimbus.supervisor.timeout.secs=6",
-	"supervisor.heartbeat.frequency.secs=1",
-	"supervisor.worker.timeout.secs=4",
-	"supervisor.worker.lease.secs=3",
 }
 
 // newRig returns a cluster without daemons. All that ever runs of it ends with the test.
@@ -60,67 +52,123 @@ func newRig(t testing.TB) *rig {
 func newLocalRig(t testing.TB, nimbi, supervisors int) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.addNATS(local, freePorts(t, 1)[0])
+	port := freePorts(t, 1)[0]
+	r.urls = []string{fmt.Sprintf("nats://%s:%d", local.address, port)}
+	r.addNATS(local, fmt.Sprintf("nats.server.port=%d", port))
 	for range nimbi {
 		r.addNimbus(local)
 	}
 	for range supervisors {
-		r.addSupervisor(local, 4)
+		r.addSupervisor(local)
 	}
 	r.connect()
 	return r
 }
 
-func (r *rig) add(kind, name string, h *host, confs []string, flags ...string) *daemon {
+// newWideRig returns a cluster on the hosts of a network, with a group of NATS servers, a
+// supervisor on each of them and two nimbi.
+func newWideRig(t testing.TB, n *network, secure bool) *rig {
+	t.Helper()
+	r := newRig(t)
+	scheme := "nats"
+	if secure {
+		scheme = "tls"
+		r.security = newSecurity(t, filepath.Join(r.dir, "security"), n.hosts)
+	}
+	var routes []string
+	for _, h := range n.hosts {
+		r.urls = append(r.urls, scheme+"://"+h.address+":4222")
+		routes = append(routes, h.address+":6222")
+	}
+	for _, h := range n.hosts {
+		others := slices.DeleteFunc(slices.Clone(routes), func(route string) bool { return route == h.address+":6222" })
+		r.addNATS(h, "nats.server.host="+h.address, "nats.server.name="+h.name, "nats.group.name=chaos",
+			"nats.group.routes="+strings.Join(others, ","))
+	}
+	for i, h := range n.hosts {
+		if i < 2 {
+			r.addNimbus(h, "nats.replicas=3")
+		}
+		r.addSupervisor(h)
+	}
+	r.connect()
+	return r
+}
+
+func (r *rig) add(kind, name string, h *host, confs []string) *daemon {
 	r.Helper()
 	d := &daemon{TB: r.TB, name: name, host: h, path: built(r, isobar), log: filepath.Join(r.dir, name+".log")}
-	d.args = append([]string{kind}, flags...)
-	for _, c := range confs {
+	d.args = []string{kind}
+	if kind != "nimbus" && h != local && r.security == nil {
+		d.args = append(d.args, "--insecure")
+	}
+	for _, c := range append(confs, "nats.urls="+strings.Join(r.urls, ",")) {
 		d.args = append(d.args, "-c", c)
 	}
 	d.start()
 	return d
 }
 
-// addNATS adds a NATS server that is alone.
-func (r *rig) addNATS(h *host, port int) {
+func (r *rig) addNATS(h *host, more ...string) {
 	r.Helper()
-	r.nats = append(r.nats, r.add("nats", "nats", h, []string{
-		fmt.Sprintf("nats.server.port=%d", port), "nats.server.host=" + h.address,
-		"nats.server.dir=" + filepath.Join(r.dir, "nats"),
-	}))
-	r.urls = append(r.urls, fmt.Sprintf("nats://%s:%d", h.address, port))
-	r.nats[0].says("msg=started")
+	name := fmt.Sprintf("nats-%d", len(r.nats))
+	confs := append(more, "nats.server.dir="+filepath.Join(r.dir, name))
+	if s := r.security; s != nil {
+		confs = append(confs, "nats.keys.dir="+s.keysDir(), "nats.ca.file="+s.ca, "nats.cert.file="+s.cert, "nats.key.file="+s.key)
+	}
+	d := r.add("nats", name, h, confs)
+	r.nats = append(r.nats, d)
+	d.says("msg=started")
 }
 
 func (r *rig) addNimbus(h *host, more ...string) {
 	r.Helper()
 	name := fmt.Sprintf("nimbus-%d", len(r.nimbus))
-	confs := append([]string{
-		"nats.urls=" + strings.Join(r.urls, ","), "storm.local.hostname=" + name,
-		"checkpoint.store=file://" + r.checkpoints, "checkpoint.store.shared=true",
-	}, hurry[:3]...)
-	r.nimbus = append(r.nimbus, r.add("nimbus", name, h, append(confs, more...)))
+	confs := slices.Concat([]string{
+		"storm.local.hostname=" + name, "checkpoint.store=file://" + r.checkpoints, "checkpoint.store.shared=true",
+		"nimbus.monitor.freq.secs=1", "nimbus.task.timeout.secs=5", "nimbus.supervisor.timeout.secs=6",
+	}, more)
+	if s := r.security; s != nil {
+		confs = append(confs, "nats.keys.dir="+s.keysDir(), "nats.ca.file="+s.ca, "nats.creds.file="+s.creds(natscluster.RoleNimbus, name))
+	}
+	r.nimbus = append(r.nimbus, r.add("nimbus", name, h, confs))
 }
 
-func (r *rig) addSupervisor(h *host, slots int, more ...string) {
+// slotsEach is how many workers a supervisor may run.
+const slotsEach = 4
+
+func (r *rig) addSupervisor(h *host) {
 	r.Helper()
 	name := fmt.Sprintf("supervisor-%d", len(r.supervisors))
 	var ports []string
-	for _, p := range freePorts(r, slots) {
+	for _, p := range freePorts(r, slotsEach) {
 		ports = append(ports, fmt.Sprint(p))
 	}
-	confs := append([]string{
-		"nats.urls=" + strings.Join(r.urls, ","), "storm.local.hostname=" + h.address,
-		"storm.local.dir=" + filepath.Join(r.dir, name), "supervisor.slots.ports=" + strings.Join(ports, ","),
-	}, hurry[3:]...)
-	r.supervisors = append(r.supervisors, r.add("supervisor", name, h, append(confs, more...)))
+	confs := []string{
+		"supervisor.id=" + name, "storm.local.hostname=" + h.address, "storm.local.dir=" + filepath.Join(r.dir, name),
+		"supervisor.slots.ports=" + strings.Join(ports, ","),
+		"supervisor.heartbeat.frequency.secs=1", "supervisor.worker.timeout.secs=4", "supervisor.worker.lease.secs=3",
+	}
+	if s := r.security; s != nil {
+		confs = append(confs, "nats.ca.file="+s.ca, "nats.creds.file="+s.creds(natscluster.RoleSupervisor, name),
+			"supervisor.links.ca.file="+s.ca, "supervisor.links.cert.file="+s.cert, "supervisor.links.key.file="+s.key)
+	}
+	r.supervisors = append(r.supervisors, r.add("supervisor", name, h, confs))
+}
+
+// access returns how users reach the cluster.
+func (r *rig) access() cluster.StoreAccess {
+	a := cluster.StoreAccess{URLs: r.urls}
+	if s := r.security; s != nil {
+		a.CA, a.Creds = s.ca, s.creds(natscluster.RoleAdmin, "tester")
+	}
+	return a
 }
 
 // connect connects the test to the cluster, as commands do.
 func (r *rig) connect() {
 	r.Helper()
-	c, err := client.Connect(cluster.StoreAccess{URLs: r.urls})
+	c, err := client.Connect(r.access())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -131,15 +179,27 @@ func (r *rig) connect() {
 				r.Fatalf("%s has ended", d.name)
 			}
 		}
-		h, err := ask[cluster.Health](r, cluster.VerbHealth, nil)
-		return err == nil && h.Supervisors == len(r.supervisors)
+		return ask[cluster.Health](r, cluster.VerbHealth, nil).Supervisors == len(r.supervisors)
 	})
 }
 
-func ask[T any](r *rig, verb string, body any) (reply T, err error) {
+// ask asks nimbus until it answers: it may be waiting for the coordination store, or
+// another may be about to lead.
+func ask[T any](r *rig, verb string, body any) (reply T) {
+	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	return reply, r.client.Call(ctx, verb, body, &reply)
+	var last error
+	await(r, "a reply to "+verb, func() bool {
+		var try T
+		err := r.client.Call(ctx, verb, body, &try)
+		if err != nil && (last == nil || err.Error() != last.Error()) {
+			r.Logf("%s: %v", verb, err)
+		}
+		reply, last = try, err
+		return err == nil
+	})
+	return reply
 }
 
 // tell asks for something that has no reply.
@@ -155,10 +215,7 @@ func (r *rig) tell(verb string, body any) {
 // leader returns the nimbus that leads.
 func (r *rig) leader() *daemon {
 	r.Helper()
-	h, err := ask[cluster.Health](r, cluster.VerbHealth, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	h := ask[cluster.Health](r, cluster.VerbHealth, nil)
 	for _, d := range r.nimbus {
 		if h.Leader == fmt.Sprintf("%s-%d", d.name, d.pid()) {
 			return d
@@ -230,7 +287,10 @@ const shownBytes = 6 << 10
 
 func (r *rig) showLogs() {
 	err := filepath.WalkDir(r.dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".log") {
+		switch {
+		case err == nil && e.IsDir() && (e.Name() == "topologies" || path == r.checkpoints):
+			return fs.SkipDir
+		case err != nil || e.IsDir() || !strings.HasSuffix(path, ".log"):
 			return nil //nolint:nilerr // what is there is shown
 		}
 		f, err := os.Open(path)

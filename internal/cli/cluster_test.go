@@ -54,7 +54,7 @@ func withCluster(t *testing.T, test func(c *testCluster)) {
 		flags, err := daemonconf.Table.ParseAssignments([]string{"nimbus.admins=root", "checkpoint.store=file:///nowhere/ck"})
 		c.must(err)
 		n, err := nimbus.New(nimbus.Options{
-			ID: "n1", Store: c.nimbus, Conf: config.Merge(daemonconf.Defaults(), flags), Version: "0.1.0", Log: slog.New(slog.DiscardHandler),
+			ID: "n1", Store: c.nimbus, Conf: config.Merge(daemonconf.Defaults(), flags), Version: "0.1.0", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		})
 		c.must(err)
 		c.running.Go(func() { n.Run(ctx) })
@@ -226,7 +226,7 @@ func (c *testCluster) submitAs(user, name string, set ...string) cluster.Assignm
 	done, err := request[cluster.Submitted](context.Background(), cl, cluster.VerbSubmit, s)
 	c.must(err)
 	c.must(cl.Close())
-	for {
+	for range 60 {
 		a, err := c.assignment(done.ID)
 		if err == nil {
 			return a
@@ -236,6 +236,8 @@ func (c *testCluster) submitAs(user, name string, set ...string) cluster.Assignm
 		}
 		time.Sleep(time.Second)
 	}
+	c.t.Fatalf("%s is assigned to nobody", name)
+	panic("not reached")
 }
 
 func (c *testCluster) assignment(id string) (a cluster.Assignment, err error) {

@@ -48,6 +48,7 @@ func (s *Store) do(ctx context.Context, subject, stream string, f func(context.C
 	case errors.Is(cause, errLost):
 		return s.unavailable(errLost)
 	case errors.Is(cause, errNoAnswer), noJetStream(err):
+		s.silence(stream)
 		return s.unavailable(err)
 	}
 	return s.kind(err)

@@ -1,10 +1,16 @@
 package natscluster
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,12 +19,51 @@ import (
 	"github.com/isobar-io/isobar/engine/cluster/natsserver/certtest"
 )
 
+// serverOptions is the environment variable that makes the test program a server.
+const serverOptions = "ISOBAR_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(serverOptions); text != "" {
+		if err := serve(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// serve runs a server that says on each line of its input whether it leads, and ends with it.
+func serve(text string) error {
+	var opts natsserver.Options
+	if err := json.Unmarshal([]byte(text), &opts); err != nil {
+		return err
+	}
+	opts.Log = quiet
+	s, err := natsserver.Start(opts)
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.ClientURL())
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		fmt.Println(s.Leads())
+	}
+	return s.Shutdown()
+}
+
+// node is a server in a process of its own.
+type node struct {
+	process *exec.Cmd
+	ask     io.WriteCloser
+	answers *bufio.Scanner
+}
+
 // group is three servers that keep the same data.
 type group struct {
-	t       *testing.T
-	opts    []natsserver.Options
-	servers []*natsserver.Server // nil: stopped
-	access  cluster.StoreAccess
+	t      *testing.T
+	opts   []natsserver.Options
+	nodes  []*node // nil: killed
+	access cluster.StoreAccess
 }
 
 func newGroup(t *testing.T) *group {
@@ -29,57 +74,83 @@ func newGroup(t *testing.T) *group {
 	}
 	const size = 3
 	cert, key := certtest.Make(t)
-	g := &group{t: t, servers: make([]*natsserver.Server, size)}
+	g := &group{t: t, nodes: make([]*node, size)}
+	t.Cleanup(func() {
+		for i := range g.nodes {
+			g.kill(i)
+		}
+	})
 	var routes []string
 	for range size {
-		routes = append(routes, fmt.Sprint("127.0.0.1:", freePort(t)))
+		routes = append(routes, net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))))
 	}
-	for i := range size {
+	for i, route := range routes {
 		o := natsserver.Options{
-			Log: quiet, Name: fmt.Sprint("n", i), StoreDir: filepath.Join(t.TempDir(), "nats"), Port: freePort(t),
+			Name: fmt.Sprint("n", i), StoreDir: filepath.Join(t.TempDir(), "nats"), Port: freePort(t),
 			Group: natsserver.Group{Name: "g", Routes: routes},
 			TLS:   natsserver.TLS{CA: cert, Cert: cert, Key: key},
 			Trust: &natsserver.Trust{Operator: keys.Operator, Accounts: []string{keys.Account, keys.System}},
 		}
-		if _, err := fmt.Sscanf(routes[i], "127.0.0.1:%d", &o.Group.Port); err != nil {
+		_, port, err := net.SplitHostPort(route)
+		if err == nil {
+			o.Group.Port, err = strconv.Atoi(port)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		g.opts = append(g.opts, o)
-		g.start(i)
-		g.access.URLs = append(g.access.URLs, g.servers[i].ClientURL())
+		g.access.URLs = append(g.access.URLs, g.start(i))
 	}
-	t.Cleanup(func() {
-		for i := range g.servers {
-			g.stop(i)
-		}
-	})
 	g.access.CA, g.access.Creds = cert, (&site{t: t, keys: keys}).creds(RoleNimbus, "nimbus")
 	return g
 }
 
-func (g *group) start(i int) {
+// start starts a server and returns where it is.
+func (g *group) start(i int) string {
 	g.t.Helper()
-	s, err := natsserver.Start(g.opts[i])
+	text, err := json.Marshal(g.opts[i])
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.servers[i] = s
+	n := &node{process: exec.Command(os.Args[0])}
+	n.process.Env = append(os.Environ(), serverOptions+"="+string(text))
+	n.process.Stderr = os.Stderr
+	out, err := n.process.StdoutPipe()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	n.answers = bufio.NewScanner(out)
+	if n.ask, err = n.process.StdinPipe(); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := n.process.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	g.nodes[i] = n
+	if !n.answers.Scan() {
+		g.t.Fatal("a server does not start")
+	}
+	return n.answers.Text()
 }
 
-func (g *group) stop(i int) {
-	g.t.Helper()
-	if g.servers[i] == nil {
-		return
+func (g *group) kill(i int) {
+	if n := g.nodes[i]; n != nil {
+		g.nodes[i] = nil
+		_ = n.process.Process.Kill() // it may have ended by itself
+		_ = n.process.Wait()         // which tells that it was killed
 	}
-	if err := g.servers[i].Shutdown(); err != nil {
-		g.t.Errorf("shutdown: %v", err)
-	}
-	g.servers[i] = nil
 }
 
 func (g *group) leader() int {
-	for i, s := range g.servers {
-		if s != nil && s.Leads() {
+	g.t.Helper()
+	for i, n := range g.nodes {
+		if n == nil {
+			continue
+		}
+		if _, err := fmt.Fprintln(n.ask); err != nil || !n.answers.Scan() {
+			g.t.Fatalf("server %d does not answer: %v", i, err)
+		}
+		if n.answers.Text() == "true" {
 			return i
 		}
 	}
@@ -141,7 +212,7 @@ func TestGroup(t *testing.T) {
 	}
 	until("before")
 
-	g.stop(g.leader())
+	g.kill(g.leader())
 	began := time.Now()
 	persist(t, func() error {
 		e, err := b.Get(brief(t), "k")
@@ -155,7 +226,7 @@ func TestGroup(t *testing.T) {
 	await(t, "a leader", func() bool { return g.leader() >= 0 })
 
 	second := g.leader()
-	g.stop(second)
+	g.kill(second)
 	await(t, "silence", func() bool {
 		_, _ = b.Put(brief(t), "unheard", nil) // nobody can take it
 		return !store.Connected()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -236,12 +238,53 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestBucketGone: a watch believes that a bucket is gone only when it is told twice, and
-// finds the one that is made in its place.
-func TestBucketGone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes ten seconds")
+// looking watches a bucket, and is told of nothing.
+func looking(t *testing.T, b cluster.Bucket) <-chan cluster.Entry {
+	w := &watch{bucket: b.(*bucket), out: make(chan cluster.Entry), every: 20 * time.Millisecond, known: map[string]uint64{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return w.out
+}
+
+// TestNoHints: a watch finds what nobody has told it of.
+func TestNoHints(t *testing.T) {
+	s := newSite(t, false)
+	store := s.client("", "")
+	b, err := store.Bucket(patient(t), "b", true)
+	if err != nil {
+		t.Fatal(err)
 	}
+	entries := looking(t, b)
+	next := func() cluster.Entry {
+		select {
+		case e := <-entries:
+			return e
+		case <-patient(t).Done():
+			t.Fatal("the change is not found")
+		}
+		panic("unreachable")
+	}
+	if e := next(); e.Key != "" {
+		t.Errorf("of an empty bucket comes %+v", e)
+	}
+	for i := range 10 {
+		if _, err := b.Put(patient(t), "k", []byte(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(); e.Key != "k" || string(e.Value) != strconv.Itoa(i) {
+			t.Errorf("watched: %+v", e)
+		}
+	}
+}
+
+// TestBucketGone: a watch tells that a bucket is gone, once, and finds the one that is
+// made in its place.
+func TestBucketGone(t *testing.T) {
 	s := newSite(t, false)
 	store := s.client("", "")
 	ctx := patient(t)
@@ -254,70 +297,43 @@ func TestBucketGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	entries, err := b.Watch(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := looking(t, b)
 	seen := map[string]bool{}
-	sync := func() {
+	sync := func(want ...string) {
+		t.Helper()
 		for e := range entries {
 			if e.Key == "" {
-				return
+				break
 			}
 			if seen[e.Key] = true; e.Value == nil {
 				delete(seen, e.Key)
 			}
 		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
+			t.Errorf("seen: %q, want %q", got, want)
+		}
 	}
-	if sync(); len(seen) != 3 {
-		t.Errorf("seen: %v", seen)
-	}
+	sync("k0", "k1", "k2")
 	if err := store.DeleteBucket(ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Put(ctx, "k", nil); !errors.Is(err, cluster.ErrNotFound) {
 		t.Errorf("put: %v", err)
 	}
-	if sync(); len(seen) != 0 {
-		t.Errorf("seen when it is gone: %v", seen)
+	sync()
+	select {
+	case e := <-entries:
+		t.Errorf("then comes %+v", e)
+	case <-time.After(200 * time.Millisecond):
 	}
 	if b, err = store.Bucket(ctx, "b", true); err != nil {
 		t.Fatal(err)
 	}
+	sync()
 	if _, err := b.Put(ctx, "new", nil); err != nil {
 		t.Fatal(err)
 	}
-	if sync(); len(seen) != 1 || !seen["new"] {
-		t.Errorf("seen when it is there again: %v", seen)
-	}
-}
-
-// TestNoHints: a watch finds what nobody has told it of.
-func TestNoHints(t *testing.T) {
-	s := newSite(t, false)
-	store := s.client("", "")
-	b, err := store.Bucket(patient(t), "b", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &watch{bucket: b.(*bucket), out: make(chan cluster.Entry), known: map[string]uint64{}}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { w.run(ctx) })
-	defer running.Wait()
-	defer cancel()
-	if e := <-w.out; e.Key != "" {
-		t.Errorf("of an empty bucket comes %+v", e)
-	}
-	if _, err := b.Put(patient(t), "k", []byte("v")); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case e := <-w.out:
-		if e.Key != "k" || string(e.Value) != "v" {
-			t.Errorf("watched: %+v", e)
-		}
-	case <-patient(t).Done():
-		t.Error("the change is not found")
+	if e := <-entries; e.Key != "new" {
+		t.Errorf("then comes %+v", e)
 	}
 }

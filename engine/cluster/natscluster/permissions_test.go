@@ -233,6 +233,7 @@ func TestPermissions(t *testing.T) {
 		publishTo("$JS.API.STREAM.PURGE." + place{cluster.TopologyBucket(wordsID)}.stream()),
 		publishTo("$JS.API.STREAM.UPDATE." + place{cluster.TopologyBucket(wordsID)}.stream()),
 		publishTo("$JS.API.STREAM.SNAPSHOT." + place{cluster.TopologyBucket(wordsID)}.stream()),
+		publishTo(messages(place{cluster.BucketTopologies}.stream())), publishTo(messages(place{cluster.BucketNimbus}.stream())), publishTo(messages(place{cluster.BucketBlobs}.stream())),
 		publishTo("$JS.API.STREAM.NAMES"), publishTo("$JS.API.ACCOUNT.PURGE.x"), publishTo(changedPrefix + "assignments.x"),
 	}
 	for _, c := range []struct {
@@ -247,6 +248,8 @@ func TestPermissions(t *testing.T) {
 			get(cluster.TopologyBucket(otherID)), list(cluster.TopologyBucket(otherID)), watchAll(cluster.TopologyBucket(otherID)),
 			get(cluster.BucketSecrets), get(cluster.BucketAssignments), watchAll(cluster.BucketAssignments), get(cluster.BucketSupervisors),
 			getObject(cluster.ObjectsBinaries), putObject(cluster.ObjectsBinaries, "x"), getObject(cluster.ObjectsBlobs), putObject(cluster.ObjectsBlobs, "x"),
+			publishTo(messages(place{cluster.TopologyBucket(otherID)}.stream())), publishTo(messages(place{cluster.BucketSecrets}.stream())),
+			publishTo(messages(shelf{cluster.ObjectsBlobs}.stream())), publishTo(messages(place{cluster.BucketAssignments}.stream())),
 			ask(cluster.ServiceNimbus), serveAs(cluster.SupervisorService("a.host")), listen(place{cluster.TopologyBucket(otherID)}.changes()),
 		}},
 		{RoleSupervisor, "a.host", []act{
@@ -295,6 +298,8 @@ func clientActs(role Role) []act {
 		publishTo(shelf{cluster.ObjectsBinaries}.data("user.bob.x") + "0"), publishTo(shelf{cluster.ObjectsBinaries}.data("nimbus.nimbus-1.x") + "0"),
 		serveAs(cluster.MasterService(wordsID)), serveAs(cluster.SupervisorService("a.host")),
 		publishTo(identity{role, "bob"}.requests(cluster.ServiceNimbus)),
+		publishTo(messages(place{cluster.TopologyBucket(otherID)}.stream())), publishTo(messages(place{cluster.BucketSecrets}.stream())),
+		publishTo(messages(shelf{cluster.ObjectsBlobs}.stream())), publishTo(messages(place{cluster.BucketAssignments}.stream())),
 	}
 }
 

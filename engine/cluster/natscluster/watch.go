@@ -30,6 +30,7 @@ type watch struct {
 	prefix string
 	out    chan cluster.Entry
 	hints  <-chan struct{}
+	every  time.Duration // how often it looks for itself
 
 	known   map[string]uint64 // revisions of keys that exist for all that was sent
 	cursor  uint64            // the last revision that was read
@@ -55,7 +56,7 @@ func (b *bucket) Watch(ctx context.Context, prefix string) (<-chan cluster.Entry
 	if err != nil {
 		return fail(err)
 	}
-	w := &watch{bucket: b, prefix: prefix, out: make(chan cluster.Entry), hints: hints, known: map[string]uint64{}}
+	w := &watch{bucket: b, prefix: prefix, out: make(chan cluster.Entry), hints: hints, every: watchEvery, known: map[string]uint64{}}
 	go func() { // ends with ctx
 		defer close(w.out)
 		defer func() { _ = subscription.Unsubscribe() }() // fails where there is nothing to end
@@ -77,7 +78,7 @@ func (w *watch) run(ctx context.Context) {
 		}
 		wait := time.NewTimer(watchAgain)
 		if errors.Is(err, cluster.ErrNotFound) {
-			wait.Reset(watchEvery)
+			wait.Reset(w.every)
 		}
 		select {
 		case <-wait.C:
@@ -148,7 +149,7 @@ func (w *watch) report(damaged []string) {
 
 // follow sends changes until the outage, which is where it returns nil.
 func (w *watch) follow(ctx context.Context, outage <-chan struct{}) error {
-	look := time.NewTicker(watchEvery)
+	look := time.NewTicker(w.every)
 	defer look.Stop()
 	for {
 		err := w.catchUp(ctx)

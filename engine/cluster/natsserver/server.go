@@ -34,7 +34,7 @@ type Options struct {
 	// Insecure allows to listen without TLS and Trust where other machines reach it.
 	Insecure bool
 	// Log is told what the server has to say; nil for slog.Default.
-	Log *slog.Logger
+	Log *slog.Logger `json:"-"`
 }
 
 // Group is a group of servers that keep the same data: three, of which one may fail.

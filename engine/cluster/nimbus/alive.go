@@ -15,6 +15,8 @@ type standing struct {
 	// the most; reporting how long this process of it has been.
 	silence   time.Duration
 	reporting time.Duration
+	// launching: nothing was heard of the topology master since it was placed.
+	launching bool
 	// supervisor returns the last heartbeat of a supervisor, and how long ago it came.
 	supervisor func(id string) (cluster.Supervisor, time.Duration)
 }
@@ -24,7 +26,7 @@ type standing struct {
 // machine, or only the way to it, and then the supervisor's longer time counts.
 func (s *standing) masterLost(l limits) bool {
 	limit := l.task
-	if s.run == nil {
+	if s.launching {
 		limit = l.launch
 	}
 	if s.silence <= limit {

@@ -59,7 +59,7 @@ func TestWhoIsLost(t *testing.T) {
 					return sup, time.Duration(c.ofWorker) * time.Second
 				},
 			}
-			if !c.noRun {
+			if s.launching = c.noRun; !c.noRun {
 				s.run = &cluster.RunStatus{}
 				if c.connected {
 					s.run.Workers = []string{place.ID()}

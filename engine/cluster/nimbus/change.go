@@ -147,9 +147,6 @@ func (l *leader) kill(ctx context.Context, user string, k cluster.Kill) error {
 		return err
 	}
 	now := wall()
-	if was == cluster.Finished || was == cluster.Failed {
-		wait = 0
-	}
 	if over := was == cluster.Killed && !now.Before(t.Deadline); !over { // the end has begun
 		settle(&t)
 		t.Deadline = now.Add(wait)

@@ -195,7 +195,7 @@ func TestTopologyWithoutSlotsWaits(t *testing.T) {
 			w.runs(name)
 		}
 		w.must(w.call("ann", cluster.VerbSubmit, w.program("four", "v1"), nil))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		var h cluster.Health
 		w.must(w.call("ann", cluster.VerbHealth, nil, &h))
 		d := w.detail("four")
@@ -208,7 +208,7 @@ func TestTopologyWithoutSlotsWaits(t *testing.T) {
 			t.Errorf("one was moved: %+v", d.Assignment)
 		}
 		w.addMachine("d", 4)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "four", WaitSecs: 0}, nil))
 		w.until(time.Minute, "four is gone", func() bool { return w.status("four") == "gone" })
 		var list []cluster.Summary
@@ -232,7 +232,7 @@ func TestTopologyStaysWhereItsCheckpointsAre(t *testing.T) {
 		for _, m := range machines[1:] {
 			m.crash()
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
 		d := w.runs("wc")
 		if d.Topology.Machine != "a" {
@@ -241,13 +241,13 @@ func TestTopologyStaysWhereItsCheckpointsAre(t *testing.T) {
 		for _, m := range machines[1:] {
 			m.startDaemon()
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		err := w.call("ann", cluster.VerbSubmit, w.program("second", "v1"), nil)
 		if err == nil || !strings.Contains(err.Error(), "checkpoint.store is file:///data, and the cluster has 3 machines") {
 			t.Errorf("with three machines: %v", err)
 		}
 		machines[0].crash()
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		if now := w.detail("wc"); now.Assignment.Master != "sup-a" || len(now.Conditions) == 0 {
 			t.Errorf("moved to %+v, conditions %q", now.Assignment, now.Conditions)
 		}
@@ -256,5 +256,63 @@ func TestTopologyStaysWhereItsCheckpointsAre(t *testing.T) {
 			d := w.detail("wc")
 			return d.Run.Phase == cluster.PhaseRunning && d.RunAgeSecs < 5 && d.Assignment.Master == "sup-a"
 		})
+	})
+}
+
+// While an update is tried, the program to go back to is kept.
+func TestProgramToGoBackToIsKept(t *testing.T) {
+	bubble(t, func(w *world, _ []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		old := w.runs("wc")
+		w.update("v2", func(s *cluster.Submission) {
+			s.UpdateTimeoutSecs = 3 * 3600
+			w.set(w.mute, s.Binary.SHA256, true)
+		})
+		pass(2 * time.Hour)
+		objects, err := w.server.Connect("root").Objects(w.ctx, cluster.ObjectsBinaries)
+		w.must(err)
+		if _, err := objects.Info(w.ctx, old.Topology.Version.Binary.SHA256); err != nil {
+			t.Errorf("the old program: %v", err)
+		}
+		w.until(2*time.Hour, "it is taken back", func() bool { return w.status("wc") == cluster.Active })
+		if now := w.runs("wc"); now.Topology.Version.Binary != old.Topology.Version.Binary {
+			t.Errorf("after it was taken back: %+v", now.Topology)
+		}
+	})
+}
+
+// The new version commits while the store is away. When it is back, its time is long over,
+// and all that is known of it is old.
+func TestUpdateThatCommitsDuringAnOutageStays(t *testing.T) {
+	bubble(t, func(w *world, _ []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		w.runs("wc")
+		s := w.update("v2", func(s *cluster.Submission) {
+			s.UpdateTimeoutSecs = 60
+			w.set(w.mute, s.Binary.SHA256, true)
+		})
+		w.until(time.Minute, "the new version runs", func() bool {
+			d := w.detail("wc")
+			return d.Run.Epoch == 2 && d.Run.Phase == cluster.PhaseRunning
+		})
+		w.server.Stop()
+		pass(10 * time.Minute)
+		for _, m := range w.machines { // the store is back for nimbus before it is for them
+			m.store.Cut()
+		}
+		w.server.Start()
+		pass(30 * time.Second)
+		w.set(w.mute, s.Binary.SHA256, false)
+		for _, m := range w.machines {
+			m.store.Heal()
+		}
+		w.until(3*time.Minute, "the update is over", func() bool { return w.status("wc") == cluster.Active })
+		if now := w.runs("wc"); now.Topology.Version.Binary != s.Binary || now.Topology.Error != "" || now.Topology.Version.Epoch != 2 {
+			t.Errorf("after the outage: %+v", now.Topology)
+		}
 	})
 }

@@ -32,7 +32,7 @@ func TestWhatNobodyNeedsGoes(t *testing.T) {
 		w.must(err)
 		_, err = assignments.Create(w.ctx, "lost-1-1", text)
 		w.must(err)
-		time.Sleep(50 * time.Minute)
+		pass(50 * time.Minute)
 		w.must(w.call("ann", cluster.VerbCheck, asked, nil)) // it is about to be submitted
 		there := func(sha string) bool {
 			_, err := objects.Info(w.ctx, sha)
@@ -41,14 +41,14 @@ func TestWhatNobodyNeedsGoes(t *testing.T) {
 		if !there(unused.Binary.SHA256) {
 			t.Error("a program was deleted before its time")
 		}
-		time.Sleep(11 * time.Minute)
+		pass(11 * time.Minute)
 		if !there(used.Binary.SHA256) || there(unused.Binary.SHA256) || !there(asked.Binary.SHA256) {
 			t.Errorf("used %v, unused %v, asked for %v", there(used.Binary.SHA256), there(unused.Binary.SHA256), there(asked.Binary.SHA256))
 		}
 		if _, err := store.Bucket(w.ctx, cluster.TopologyBucket("gone-2-2"), false); !errors.Is(err, cluster.ErrNotFound) {
 			t.Errorf("the bucket of nobody: %v", err)
 		}
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		if _, err := assignments.Get(w.ctx, "lost-1-1"); !errors.Is(err, cluster.ErrNotFound) {
 			t.Errorf("the assignment of nobody: %v", err)
 		}
@@ -74,7 +74,7 @@ func TestDamagedRecordIsLeftAlone(t *testing.T) {
 		w.must(err)
 		w.addNimbus("n2")
 		w.leads()
-		time.Sleep(3 * time.Hour)
+		pass(3 * time.Hour)
 		w.refuses("ann", cluster.VerbSubmit, w.program("wc", "v1"), `topology wc: the record "wc" cannot be read`)
 		w.refuses("ann", cluster.VerbKill, cluster.Kill{Name: "wc"}, `the record "wc" cannot be read`)
 		var h cluster.Health
@@ -109,7 +109,7 @@ func TestLaterMasterIsHeard(t *testing.T) {
 			w.must(err)
 			_, err = b.Put(w.ctx, cluster.KeyStatus, text)
 			w.must(err)
-			time.Sleep(700 * time.Millisecond)
+			pass(700 * time.Millisecond)
 		}
 		if now := w.detail("wc"); now.Topology.Status != cluster.Active || now.Run.Error != "" || now.Assignment.Number != 1 {
 			t.Errorf("the zombie was heard: %+v", now)

@@ -1,6 +1,7 @@
 package nimbus
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,12 @@ func bubble(t *testing.T, test func(w *world, machines []*machine)) {
 		}
 		test(w, machines)
 	})
+}
+
+// pass lets time pass; all is at rest then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func TestSubmittedTopologyRunsAndIsKilled(t *testing.T) {
@@ -142,6 +149,9 @@ func TestNewLeadersMoveNothing(t *testing.T) {
 			if i > 0 && took < 10*time.Second {
 				t.Errorf("another leads %v after, while the lease may still be held", took)
 			}
+			if i == 0 && took > 6*time.Second {
+				t.Errorf("another leads %v after a leader has ended in order", took)
+			}
 			time.Sleep(5 * time.Minute)
 		}
 		d := w.detail("wc")
@@ -152,7 +162,7 @@ func TestNewLeadersMoveNothing(t *testing.T) {
 }
 
 func TestOutageOfTheStoreJudgesNobody(t *testing.T) {
-	bubble(t, func(w *world, machines []*machine) {
+	bubble(t, func(w *world, _ []*machine) {
 		w.addNimbus("n1")
 		w.addNimbus("n2")
 		w.leads()
@@ -167,12 +177,11 @@ func TestOutageOfTheStoreJudgesNobody(t *testing.T) {
 		if d := w.detail("wc"); d.Assignment.Number != 1 || w.starts() != started {
 			t.Errorf("number %d, %d processes started", d.Assignment.Number, w.starts()-started)
 		}
-		for _, m := range machines { // and a short one that no lease ends in
+		for range 3 { // and a short one that no lease ends in
 			w.server.Stop()
 			time.Sleep(8 * time.Second)
 			w.server.Start()
 			time.Sleep(time.Minute)
-			_ = m
 		}
 		if d := w.detail("wc"); d.Assignment.Number != 1 || w.starts() != started {
 			t.Errorf("after short ones: number %d, %d processes started", d.Assignment.Number, w.starts()-started)
@@ -271,6 +280,151 @@ func TestSickMachineIsLeft(t *testing.T) {
 		took := w.until(time.Minute, "the topology master is moved", func() bool { return w.detail("wc").Assignment.Master != d.Assignment.Master })
 		if took < 25*time.Second || took > 45*time.Second {
 			t.Errorf("moved after %v, want nimbus.task.timeout.secs", took)
+		}
+	})
+}
+
+// A leader that keeps its lease through an outage judges nobody by it either.
+func TestOutageWithinALeaseJudgesNobody(t *testing.T) {
+	bubble(t, func(w *world, _ []*machine) {
+		w.addNimbus("n1", "nimbus.lease.secs=900")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		w.runs("wc")
+		started := w.starts()
+		w.server.Stop()
+		time.Sleep(5 * time.Minute)
+		w.server.Start()
+		time.Sleep(10 * time.Minute)
+		if d := w.detail("wc"); d.Assignment.Number != 1 || w.starts() != started {
+			t.Errorf("number %d, %d processes started", d.Assignment.Number, w.starts()-started)
+		}
+	})
+}
+
+// A topology master that was moved has the time to fetch its program before it is moved again.
+func TestMovedMasterHasTheTimeToStart(t *testing.T) {
+	bubble(t, func(w *world, machines []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		d := w.runs("wc")
+		w.mu.Lock()
+		w.launch = 90 * time.Second
+		w.mu.Unlock()
+		for _, m := range machines {
+			if m.id == d.Assignment.Master {
+				m.crash()
+			}
+		}
+		w.until(2*time.Minute, "it is moved", func() bool { return w.detail("wc").Assignment.Master != d.Assignment.Master })
+		moved := w.detail("wc").Assignment
+		w.until(3*time.Minute, "it runs", func() bool {
+			d := w.detail("wc")
+			return d.RunAgeSecs < 5 && d.Run.Phase == cluster.PhaseRunning
+		})
+		if now := w.detail("wc").Assignment; now.Master != moved.Master {
+			t.Errorf("moved again, from %s to %s", moved.Master, now.Master)
+		}
+	})
+}
+
+// What is as it should be is not written again.
+func TestNothingChangesNothingIsWritten(t *testing.T) {
+	bubble(t, func(w *world, _ []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		d := w.runs("wc")
+		store := w.server.Connect("root")
+		revisions := func() map[string]uint64 {
+			all := map[string]uint64{}
+			for _, name := range []string{cluster.BucketTopologies, cluster.BucketAssignments, cluster.BucketSecrets, cluster.TopologyBucket(d.Topology.ID)} {
+				b, err := store.Bucket(w.ctx, name, false)
+				w.must(err)
+				entries, err := b.List(w.ctx)
+				w.must(err)
+				for _, e := range entries {
+					if e.Key != cluster.KeyStatus {
+						all[name+"/"+e.Key] = e.Revision
+					}
+				}
+			}
+			return all
+		}
+		before := revisions()
+		time.Sleep(10 * time.Minute)
+		w.must(w.call("ann", cluster.VerbActivate, cluster.Named{Name: "wc"}, nil))
+		if after := revisions(); !maps.Equal(before, after) || len(before) != 6 {
+			t.Errorf("revisions %v, then %v", before, after)
+		}
+	})
+}
+
+// The name of a killed topology is free when its processes have ended, not before.
+func TestKillWaitsForTheProcesses(t *testing.T) {
+	bubble(t, func(w *world, machines []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		d := w.runs("wc")
+		m := other(t, machines, d.Assignment)
+		m.setHung(true)
+		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 0}, nil))
+		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 300}, nil)) // it has begun
+		w.until(20*time.Second, "its processes are to end", func() bool { return w.detail("wc").Assignment.Stop })
+		time.Sleep(2 * time.Minute)
+		if got := w.status("wc"); got != cluster.Killed {
+			t.Errorf("it is %s while a process of it runs", got)
+		}
+		m.setHung(false)
+		w.until(20*time.Second, "it is gone", func() bool { return w.status("wc") == "gone" })
+	})
+}
+
+func TestShortWaitsAreShort(t *testing.T) {
+	bubble(t, func(w *world, _ []*machine) {
+		w.addNimbus("n1", "nimbus.monitor.freq.secs=60")
+		w.leads()
+		s := w.program("wc", "v1")
+		w.set(w.idle, s.Binary.SHA256, true)
+		w.must(w.call("ann", cluster.VerbSubmit, s, nil))
+		w.runs("wc")
+		time.Sleep(61 * time.Second)
+		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 3}, nil))
+		start := time.Now()
+		time.Sleep(9 * time.Second) // no request: each is followed by a look
+		if got := w.status("wc"); got != "gone" {
+			t.Errorf("it is %s %v after it was killed", got, time.Since(start))
+		}
+		second := w.program("wc", "v2")
+		w.must(w.call("ann", cluster.VerbSubmit, second, nil))
+		w.runs("wc")
+		time.Sleep(61 * time.Second)
+		w.mu.Lock()
+		w.broken[second.Binary.SHA256] = "boom"
+		w.mu.Unlock()
+		time.Sleep(9 * time.Second)
+		var list []cluster.Summary
+		w.must(w.call("ann", cluster.VerbList, nil, &list))
+		if len(list) != 1 || list[0].Status != cluster.Failed || list[0].Error != "boom" {
+			t.Errorf("list %+v", list)
+		}
+	})
+}
+
+// A topology on its way out gets no new processes.
+func TestKilledTopologyIsNotPlacedAnew(t *testing.T) {
+	bubble(t, func(w *world, machines []*machine) {
+		w.addNimbus("n1")
+		w.leads()
+		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
+		d := w.runs("wc")
+		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 600}, nil))
+		other(t, machines, d.Assignment).crash()
+		time.Sleep(5 * time.Minute)
+		if now := w.detail("wc"); now.Assignment.Number != 1 || now.Topology.Status != cluster.Killed {
+			t.Errorf("number %d, it is %s", now.Assignment.Number, now.Topology.Status)
 		}
 	})
 }

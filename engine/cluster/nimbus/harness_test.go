@@ -129,7 +129,7 @@ func (w *world) until(limit time.Duration, what string, holds func() bool) time.
 		if time.Since(start) > limit {
 			w.t.Fatalf("not after %v: %s", limit, what)
 		}
-		time.Sleep(500 * time.Millisecond)
+		pass(500 * time.Millisecond)
 	}
 	return time.Since(start)
 }

@@ -50,8 +50,7 @@ func acquire(ctx context.Context, store cluster.Store, holder string, length tim
 		now := time.Now()
 		held, err := l.look(ctx, store)
 		switch {
-		case err != nil:
-			seen = 0 // while the store is away nobody's lease ends
+		case err != nil: // whoever leads can renew as little
 		case held == nil:
 			if l.attempt(ctx, now, l.bucket.Create) == nil {
 				return l, nil

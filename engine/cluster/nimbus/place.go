@@ -82,13 +82,15 @@ func (l *leader) places(t cluster.Topology, a cluster.Assignment, now time.Time)
 			return s, l.heard.silence(id, now)
 		},
 	}
-	if at, ok := l.placed[t.ID]; ok {
-		s.silence = min(s.silence, now.Sub(at))
-	}
 	if b := l.own[t.ID]; b != nil && b.run != nil && b.run.Epoch == a.Version.Epoch {
 		s.run = b.run
 		s.reporting = min(now.Sub(b.since), now.Sub(l.heard.since))
 	}
+	if at, ok := l.placed[t.ID]; ok {
+		s.launching = now.Sub(at) <= s.silence
+		s.silence = min(s.silence, now.Sub(at))
+	}
+	s.launching = s.launching || s.run == nil
 	lost := map[cluster.Slot]bool{}
 	for _, slot := range s.workersLost(l.limits) {
 		lost[slot] = true

@@ -17,11 +17,12 @@ import (
 // world is a cluster without the nimbus: machines with supervisors that start what they are
 // assigned, and topology masters that commit. It runs in a bubble.
 type world struct {
-	t       *testing.T
-	server  *memcluster.Server
-	running sync.WaitGroup
-	stop    context.CancelFunc
-	ctx     context.Context
+	t        *testing.T
+	server   *memcluster.Server
+	running  sync.WaitGroup
+	machines []*machine
+	stop     context.CancelFunc
+	ctx      context.Context
 
 	mu      sync.Mutex
 	workers map[string]bool // topology id, epoch and worker id of those that run
@@ -29,6 +30,7 @@ type world struct {
 	started []string          // processes that were ever started: role, id, epoch, place
 	broken  map[string]string // error of the versions that do not work, by SHA-256
 	mute    map[string]bool   // versions that never commit
+	launch  time.Duration     // how long a topology master takes to say something
 	idle    map[string]bool   // versions that have nothing to commit
 	late    map[string]bool   // topologies, by id, that commit once more when their next epoch comes
 }
@@ -71,6 +73,8 @@ type machine struct {
 	processes map[string]context.CancelFunc
 	mu        sync.Mutex
 	sick      string
+	hung      bool
+	told      []cluster.ProcessStatus // what the supervisor has said last
 }
 
 // addMachine adds a machine whose supervisor has ports 1 to n.
@@ -80,7 +84,15 @@ func (w *world) addMachine(name string, n int) *machine {
 		m.ports = append(m.ports, p+1)
 	}
 	m.startDaemon()
+	w.machines = append(w.machines, m)
 	return m
+}
+
+// setHung makes the supervisor neither start nor end processes.
+func (m *machine) setHung(hung bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hung = hung
 }
 
 func (m *machine) startDaemon() {
@@ -169,6 +181,9 @@ func (m *machine) beat(ctx context.Context, beat uint64, status []cluster.Proces
 func (m *machine) sync(known map[string]cluster.Assignment) (status []cluster.ProcessStatus, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.hung {
+		return m.told, false
+	}
 	wanted := map[string]func(ctx context.Context){}
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		a := known[id]
@@ -208,6 +223,7 @@ func (m *machine) sync(known map[string]cluster.Assignment) (status []cluster.Pr
 			changed = true
 		}
 	}
+	m.told = status
 	return status, changed
 }
 
@@ -244,6 +260,14 @@ func (w *world) set(m map[string]bool, key string, value bool) {
 // commits a batch every two seconds while spouts may emit.
 func (w *world) runMaster(ctx context.Context, store *memcluster.Store, first cluster.Assignment) {
 	id, epoch := first.ID, first.Version.Epoch
+	w.mu.Lock()
+	launch := w.launch
+	w.mu.Unlock()
+	select {
+	case <-time.After(launch):
+	case <-ctx.Done():
+		return
+	}
 	s := cluster.RunStatus{Epoch: epoch, Incarnation: uint64(time.Now().UnixNano()), Phase: cluster.PhaseStarting}
 	w.mu.Lock()
 	h := w.heads[first.Topology]
@@ -301,6 +325,8 @@ func (w *world) step(first cluster.Assignment, h *head, generation int, last str
 	switch {
 	case h.generation != generation:
 		s.Phase, s.Error = cluster.PhaseFailed, "a later generation has taken over"
+	case w.broken[sha] != "":
+		s.Phase, s.Error = cluster.PhaseFailed, w.broken[sha]
 	case intent.Epoch != first.Version.Epoch:
 	case intent.Stop:
 		commit()

@@ -26,7 +26,7 @@ func Master(ctx context.Context, c Config) error {
 		return err
 	}
 	defer l.Close()
-	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1)}
+	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	m.status.began = time.Now()
 	return m.lead(ctx)
 }
@@ -38,6 +38,7 @@ type leader struct {
 	listener net.Listener
 	address  string
 	changed  chan struct{} // the status is to be told at once
+	ended    chan struct{} // closed when the run has
 	status   status
 	crew     atomic.Pointer[remote.Crew]
 	stop     atomic.Bool // the cluster wants the run to end
@@ -64,6 +65,7 @@ func (m *leader) lead(ctx context.Context) error {
 	})
 	others.run(m.announce)
 	others.run(m.report)
+	defer context.AfterFunc(ctx, m.interrupted)()
 	stopServing := m.serve()
 	defer stopServing()
 
@@ -84,13 +86,17 @@ func (m *leader) lead(ctx context.Context) error {
 			return kept{crew}, nil
 		}))
 	result, err := engine.Run(run, m.Build, options...)
+	close(m.ended)
+	err = m.over(ctx, result, err)
+	crew := m.crew.Load()
+	if crew != nil && err == nil {
+		patience, done := context.WithTimeout(ctx, m.Lease)
+		crew.Dismiss(patience)
+		done()
+	}
 	m.listener.Close()
 	taken.Wait()
-	err = m.over(ctx, result, err)
-	if crew := m.crew.Load(); crew != nil {
-		if err == nil {
-			crew.Dismiss()
-		}
+	if crew != nil {
 		crew.Close(false)
 	}
 	return err
@@ -100,6 +106,24 @@ func (m *leader) lead(ctx context.Context) error {
 type kept struct{ *remote.Crew }
 
 func (kept) Close(bool) {}
+
+// interrupted is called when the machine wants this process to end, which takes a last
+// checkpoint. For that all workers must be there.
+func (m *leader) interrupted() {
+	late := time.NewTimer(m.Lease)
+	defer late.Stop()
+	for {
+		select {
+		case <-late.C:
+			if crew := m.crew.Load(); crew != nil && crew.Incomplete() {
+				m.control.Abandon()
+			}
+			late.Reset(m.Lease)
+		case <-m.ended:
+			return
+		}
+	}
+}
 
 func (m *leader) inspect(i *engine.Inspector) {
 	m.status.inspector.Store(i)
@@ -111,6 +135,8 @@ func (m *leader) inspect(i *engine.Inspector) {
 // over tells how the run has ended, until somebody has written it down.
 func (m *leader) over(ctx context.Context, result engine.Result, err error) error {
 	switch {
+	case errors.Is(err, engine.ErrAbandoned):
+		return ErrInterrupted
 	case errors.Is(err, checkpoint.ErrHeadMoved):
 		return fmt.Errorf("another topology master leads: %w", err) // it reports
 	case errors.Is(err, engine.ErrStoreUnreachable):
@@ -127,10 +153,14 @@ func (m *leader) over(ctx context.Context, result engine.Result, err error) erro
 	default:
 		return ErrInterrupted
 	}
-	if err := persist(context.WithoutCancel(ctx), m.Logger, "tell that the run is over", m.writeStatus); err != nil {
+	return persist(ctx, m.Logger, "tell that the run is over", func(ctx context.Context) error {
+		err := m.writeStatus(ctx)
+		if errors.Is(err, cluster.ErrNotFound) {
+			m.Logger.Warn("the topology is not known any more, and nobody is told that the run is over", "err", err)
+			return nil
+		}
 		return err
-	}
-	return nil
+	})
 }
 
 // told takes what the cluster wants.

@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -54,16 +56,41 @@ func Read(path string) (cluster.Process, error) {
 	return p, nil
 }
 
+// begunNote is a file in the folder of a topology master: it has begun in its epoch.
+const begunNote = "begun"
+
+// Begun reports whether a topology master of that epoch has begun on this machine before.
+func Begun(p cluster.Process) bool {
+	note, err := os.ReadFile(filepath.Join(p.Dir, begunNote))
+	return err == nil && string(note) == noteOf(p)
+}
+
+func noteOf(p cluster.Process) string { return fmt.Sprintf("%s/%d", p.ID, p.Epoch) }
+
+// begin notes that it has.
+func begin(p cluster.Process) error {
+	if p.Dir == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(p.Dir, begunNote), []byte(noteOf(p)), 0o600)
+}
+
 // Beat writes something new to the process's beat file again and again until ctx ends.
 func Beat(ctx context.Context, p cluster.Process, log *slog.Logger) {
 	if p.Beat == "" || p.BeatEvery <= 0 {
 		return
 	}
+	f, err := os.OpenFile(p.Beat, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		log.Error("cannot show that this process lives", "err", err)
+		return
+	}
+	defer f.Close()
 	tick := time.NewTicker(p.BeatEvery)
 	defer tick.Stop()
 	for n := uint64(1); ; n++ {
-		text := strconv.FormatUint(n, 10)
-		if err := os.WriteFile(p.Beat, []byte(text), 0o600); err != nil { // a torn one is as new
+		// In place, and always as long: a full disk must not make it look dead.
+		if _, err := fmt.Fprintf(io.NewOffsetWriter(f, 0), "%020d\n", n); err != nil {
 			log.Warn("cannot show that this process lives", "err", err)
 		}
 		select {
@@ -72,6 +99,15 @@ func Beat(ctx context.Context, p cluster.Process, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// NoteExit writes the code with which a process is about to exit where a supervisor finds
+// it that has not started it, and is not told.
+func NoteExit(p cluster.Process, code int) error {
+	if p.Exit == "" {
+		return nil
+	}
+	return os.WriteFile(p.Exit, []byte(strconv.Itoa(code)), 0o600)
 }
 
 // retryEvery is the pause before the coordination store is asked again.

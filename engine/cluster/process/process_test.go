@@ -294,3 +294,50 @@ func TestHeedsIntents(t *testing.T) {
 	b.await("that it has stopped", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseStopped })
 	all.Wait()
 }
+
+// A topology master in whose place another submission has come, while nobody could tell it,
+// gives way instead of fencing the other one off again and again.
+func TestReplacedMasterGivesWay(t *testing.T) {
+	b := newBench(t, 1<<40, 10_000)
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
+	b.assign()
+	var all sync.WaitGroup
+	for i := 1; i <= 2; i++ {
+		all.Go(func() {
+			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	dir := t.TempDir()
+	lead := func(incarnation uint64, once string) error {
+		c := b.config(cluster.RoleMaster, "", incarnation)
+		c.Dir = dir
+		c.Options = append(c.Options, engine.WithStart(engine.Start{Once: once, Begun: process.Begun(c.Process)}))
+		return process.Master(t.Context(), c)
+	}
+	fenced := make(chan error, 1)
+	go func() { fenced <- lead(1, "first") }()
+	b.await("that it commits", func(s cluster.RunStatus) bool { return s.Committed > 0 })
+	other, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { // another submission, of which this test knows no workers: its start is enough
+		c := b.config(cluster.RoleMaster, "", 2)
+		c.Store = memcluster.New().Connect("other")
+		c.Options = append(c.Options, engine.WithStart(engine.Start{Once: "second"}))
+		ended <- process.Master(other, c)
+	}()
+	if err := <-fenced; err == nil || !strings.Contains(err.Error(), "another topology master leads") {
+		t.Fatalf("the first one ends with %v, want it fenced", err)
+	}
+	if err := lead(3, "first"); err != nil {
+		t.Errorf("started again, it ends with %v, want that it has nothing more to do", err)
+	}
+	b.await("that it was replaced", func(s cluster.RunStatus) bool {
+		return s.Phase == cluster.PhaseFailed && strings.Contains(s.Error, "taken the place")
+	})
+	all.Wait() // they were dismissed
+	stop()
+	<-ended
+}

@@ -45,7 +45,14 @@ func (s *status) end(p cluster.Phase) { s.fail(p, nil) }
 func (m *leader) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
+	noted := false
 	for {
+		if now := m.now(); !noted && len(now.Regions) > 0 && now.Regions[0].Generation > 0 {
+			if err := begin(m.Process); err != nil {
+				m.Logger.Warn("cannot note that the run has begun", "err", err)
+			}
+			noted = true
+		}
 		m.write(ctx)
 		select {
 		case <-tick.C:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-io/isobar/engine/link"
@@ -24,6 +25,7 @@ type conn struct {
 	once sync.Once
 	done chan struct{} // closed when the connection is over
 	err  error         // why; set before done is closed
+	quit atomic.Bool   // the other end was told that the run is over
 	sent sync.WaitGroup
 }
 
@@ -80,14 +82,15 @@ func (c *conn) writeAll(w *bufio.Writer, batch []message) error {
 		if err := write(w, m); err != nil {
 			return err
 		}
+		if m.Kind == kindQuit {
+			c.quit.Store(true) // before it is: the other end may go at once
+		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, m := range batch {
-		if m.Kind == kindQuit {
-			return errQuit
-		}
+	if c.quit.Load() {
+		return errQuit
 	}
 	return nil
 }

@@ -32,15 +32,17 @@ type Crew struct {
 	cfg   CrewConfig
 	slots []*task.Slot // what workers report of their tasks
 
-	mu                sync.Mutex
-	place             map[int]string     // worker by task
-	members           map[string]*member // by worker, those that are connected
-	latest            map[string]uint64  // highest incarnation seen, by worker
-	bases             map[string]map[int]worker.Count
-	live              map[tuple.Generation]*crewTasks
-	changed           chan struct{} // closed and replaced when place or members change
-	closed, dismissed bool
-	serving           sync.WaitGroup
+	mu        sync.Mutex
+	place     map[int]string     // worker by task
+	members   map[string]*member // by worker, those that are connected
+	latest    map[string]uint64  // highest incarnation seen, by worker
+	bases     map[string]map[int]worker.Count
+	live      map[tuple.Generation]*crewTasks
+	changed   chan struct{} // closed and replaced when place or members change
+	closed    bool
+	dismissed bool
+	told      map[string]bool // workers that were told that the run is over
+	serving   sync.WaitGroup
 }
 
 // member is a worker that is connected.
@@ -62,6 +64,7 @@ func NewCrew(c CrewConfig) *Crew {
 		members: map[string]*member{},
 		latest:  map[string]uint64{},
 		bases:   map[string]map[int]worker.Count{},
+		told:    map[string]bool{},
 		live:    map[tuple.Generation]*crewTasks{},
 		changed: make(chan struct{}),
 	}
@@ -94,17 +97,17 @@ func (c *Crew) Workers() []string {
 	return slices.Sorted(maps.Keys(c.members))
 }
 
-// Missing returns the workers that have tasks and are not connected.
-func (c *Crew) Missing() []string {
+// Incomplete reports whether a worker that is to have tasks is not connected, or whether
+// it is not even known who is to have them.
+func (c *Crew) Incomplete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	missing := map[string]bool{}
 	for _, id := range c.place {
 		if c.members[id] == nil {
-			missing[id] = true
+			return true
 		}
 	}
-	return slices.Sorted(maps.Keys(missing))
+	return len(c.place) == 0
 }
 
 // Serve takes the connections of workers until l is closed.
@@ -182,6 +185,9 @@ func (c *Crew) enter(m *member) error {
 	c.latest[m.Worker] = m.Incarnation
 	c.members[m.Worker] = m
 	m.open()
+	if c.dismissed {
+		m.send(message{Kind: kindQuit})
+	}
 	c.change()
 	go c.cfg.Changed()
 	return nil
@@ -192,6 +198,7 @@ func (c *Crew) leave(m *member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.members[m.Worker] == m {
+		c.told[m.Worker] = m.quit.Load()
 		c.gone(m)
 		c.change()
 		go c.cfg.Changed()
@@ -247,11 +254,31 @@ func (c *Crew) Make(ctx context.Context, env *task.Env, region plan.Region, n tu
 // Stats returns what the worker of a task has reported of it.
 func (c *Crew) Stats(id int) *task.Stats { return &c.slots[id-1].Stats }
 
-// Dismiss tells all workers that the run is over for good, and is followed by Close.
-func (c *Crew) Dismiss() {
+// Dismiss tells all workers that the run is over for good. It waits for those that Place
+// has named and that are not connected, until ctx ends.
+func (c *Crew) Dismiss(ctx context.Context) {
 	c.mu.Lock()
 	c.dismissed = true
+	for _, m := range c.members {
+		m.send(message{Kind: kindQuit})
+	}
 	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		changed, waits := c.changed, len(c.place) == 0 // it is not known yet who there is
+		for _, id := range c.place {
+			waits = waits || !c.told[id]
+		}
+		c.mu.Unlock()
+		if !waits {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close ends the connections, and waits until nothing of the Crew runs any more. Workers
@@ -260,11 +287,7 @@ func (c *Crew) Close(bool) {
 	c.mu.Lock()
 	c.closed = true
 	for _, m := range c.members {
-		if c.dismissed {
-			m.send(message{Kind: kindQuit})
-		} else {
-			m.end(errQuit)
-		}
+		m.end(errQuit)
 	}
 	c.mu.Unlock()
 	c.serving.Wait()

@@ -88,7 +88,9 @@ type cluster struct {
 type dismissing struct{ *remote.Crew }
 
 func (d dismissing) Close(hung bool) {
-	d.Dismiss()
+	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	d.Dismiss(ctx)
 	d.Crew.Close(hung)
 }
 
