@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"runtime"
@@ -15,7 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine"
+	"github.com/isobar-io/isobar/engine/app/storage"
 	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/cluster/client"
 	"github.com/isobar-io/isobar/engine/config"
@@ -127,6 +130,11 @@ func (s *submission) send(ctx context.Context, topo *engine.Topology, conf confi
 	if n := len(checked.Problems); n > 0 {
 		return fmt.Errorf("refused:\n  %s", strings.Join(checked.Problems, "\n  "))
 	}
+	if s.ask.Start.From == "" && !s.ask.Update {
+		if err := s.mustBeNew(ctx, c, own); err != nil {
+			return err
+		}
+	}
 	if !checked.HasBinary {
 		if err := s.upload(ctx, c, program); err != nil {
 			return err
@@ -141,6 +149,77 @@ func (s *submission) send(ctx context.Context, topo *engine.Topology, conf confi
 	}
 	fmt.Fprintf(s.out, "Finished submitting topology: %s\n", s.ask.Name)
 	return s.await(ctx, c, done.ID)
+}
+
+// mustBeNew refuses a name that has checkpoints, if the checkpoint store can be seen from
+// here. The topology master would refuse it as well, later.
+func (s *submission) mustBeNew(ctx context.Context, c *client.Client, own config.Values) error {
+	var shared map[string]any
+	if err := c.Call(ctx, cluster.VerbConfig, nil, &shared); err != nil {
+		return err
+	}
+	conf, err := storeConfig(shared, own)
+	if err != nil || conf.String("checkpoint.store") == "" {
+		return err
+	}
+	place, err := storage.Find(conf, "")
+	if err != nil {
+		return err
+	}
+	head, err := newest(ctx, place, s.ask.Name)
+	switch {
+	case err != nil:
+		fmt.Fprintf(s.out, "note: whether %s has checkpoints in %s cannot be told from here: %v\n", s.ask.Name, place, err)
+		return nil
+	case head != "":
+		return fmt.Errorf("it has checkpoints in %s, %s: say what it is to go on from: --from latest, --from empty or --from GENERATION.BATCH", place, head)
+	}
+	return nil
+}
+
+// storeConfig returns where checkpoints are: as the topology says, else as the cluster does.
+func storeConfig(shared map[string]any, own config.Values) (config.Values, error) {
+	given := map[string]any{}
+	for name, v := range shared {
+		if strings.HasPrefix(name, "checkpoint.") {
+			given[name] = v
+		}
+	}
+	of, err := config.OfJSON("the cluster", given)
+	return config.Merge(of, own), err
+}
+
+// newest describes the newest checkpoints of a topology, "" if it has none.
+func newest(ctx context.Context, place storage.Place, topology string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	names, err := place.Topologies(ctx)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !slices.Contains(names, topology) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	store, err := place.Look(ctx, topology)
+	if err != nil {
+		return "", err
+	}
+	defer store.Close()
+	data, _, err := store.ReadHead(ctx)
+	if err != nil {
+		return "", err
+	}
+	h, err := checkpoint.DecodeHead("head", data)
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
+		if current := h.Regions[name].Current(); current != nil {
+			all = append(all, "the newest is "+current.String())
+		}
+	}
+	return strings.Join(all, ", "), nil
 }
 
 // upload puts the program into the cluster's store.

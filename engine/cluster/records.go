@@ -304,6 +304,7 @@ type RegionState struct {
 	Generation checkpoint.Generation `json:"generation"`
 	Last       string                `json:"last,omitempty"` // newest checkpoint, GENERATION.BATCH
 	Running    bool                  `json:"running"`
+	Over       bool                  `json:"over,omitempty"`
 	// Idle: nothing has changed since Last, so that nothing will be committed until it does.
 	Idle     bool     `json:"idle,omitempty"`
 	Restarts uint64   `json:"restarts,omitempty"`

@@ -107,7 +107,7 @@ func (m *leader) now() cluster.RunStatus {
 		p := i.Plan()
 		running = true
 		for _, g := range i.Regions() {
-			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Restarts: g.Restarts, Degraded: g.Degraded}
+			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Over: g.Over, Restarts: g.Restarts, Degraded: g.Degraded}
 			if g.Last != nil {
 				state.Last = g.Last.String()
 			}
