@@ -45,20 +45,54 @@ func (s *status) end(p cluster.Phase) { s.fail(p, nil) }
 func (m *leader) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
-	noted := false
+	for m.starting(ctx) {
+		m.write(ctx)
+	}
 	for {
-		if now := m.now(); !noted && len(now.Regions) > 0 && now.Regions[0].Generation > 0 {
-			if err := begin(m.Process); err != nil {
-				m.Logger.Warn("cannot note that the run has begun", "err", err)
-			}
-			noted = true
-		}
 		m.write(ctx)
 		select {
 		case <-tick.C:
 		case <-m.changed:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// lookEvery is how often a topology master looks whether its run has come up.
+const lookEvery = 50 * time.Millisecond
+
+// starting waits until there is news of a run that comes up; it returns false when it has,
+// or ctx has ended. It notes that the run has begun. In an epoch that is not the first one
+// it asks for a checkpoint, which shows that what is new works.
+func (m *leader) starting(ctx context.Context) bool {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	told := time.NewTimer(reportEvery)
+	defer told.Stop()
+	begun := false
+	for {
+		now := m.now()
+		if !begun && len(now.Regions) > 0 && now.Regions[0].Generation > 0 {
+			if err := begin(m.Process); err != nil {
+				m.Logger.Warn("cannot note that the run has begun", "err", err)
+			}
+			begun = true
+		}
+		if now.Phase != cluster.PhaseStarting {
+			if m.Epoch > 1 {
+				m.control.Checkpoint()
+			}
+			return false
+		}
+		select {
+		case <-look.C:
+		case <-told.C:
+			return true
+		case <-m.changed:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -107,7 +141,7 @@ func (m *leader) now() cluster.RunStatus {
 		p := i.Plan()
 		running = true
 		for _, g := range i.Regions() {
-			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Over: g.Over, Restarts: g.Restarts, Degraded: g.Degraded}
+			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Over: g.Over, Idle: g.Idle, Restarts: g.Restarts, Degraded: g.Degraded}
 			if g.Last != nil {
 				state.Last = g.Last.String()
 			}
