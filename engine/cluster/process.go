@@ -27,7 +27,10 @@ type Process struct {
 	// for other workers, Host how they reach it. A topology master listens on any port of Listen's host.
 	Worker string `json:"worker,omitempty"`
 	Listen string `json:"listen"`
-	Host   string `json:"host"`
+	// Ports are those that a topology master may listen on, of which it takes the first
+	// free one; empty: any.
+	Ports []int  `json:"ports,omitempty"`
+	Host  string `json:"host"`
 	// Master is where the topology master was last, or nil: for when the coordination
 	// store does not answer.
 	Master *MasterRecord `json:"master,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,6 +219,25 @@ func TestTopologyValuesAreStrict(t *testing.T) {
 	for _, want := range []string{`checkpoint.retained is the text "3"`, "4 of type int64", "did you mean transaction.topology?"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+}
+
+// Numbers that have been through JSON are whole numbers again, if they are whole.
+func TestValuesThatWereJSON(t *testing.T) {
+	v, err := OfJSON("a record", map[string]any{"topology.key.groups": 16.0, "transaction.topology": false, "user.rate": 2.0, "topology.users": "ann, bob,"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rate, _ := v.Get("user.rate"); v.Int("topology.key.groups") != 16 || v.Bool("transaction.topology") || rate != 2.0 || v.Origin("topology.users") != "a record" {
+		t.Errorf("values %v", maps.Collect(v.Set()))
+	}
+	if users := v.List("topology.users"); !slices.Equal(users, []string{"ann", "bob"}) {
+		t.Errorf("users %q", users)
+	}
+	for _, wrong := range []any{16.5, 1e18, -1.0, "16"} {
+		if _, err := OfJSON("", map[string]any{"topology.key.groups": wrong}); err == nil {
+			t.Errorf("%v was taken", wrong)
 		}
 	}
 }

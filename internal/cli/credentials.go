@@ -57,7 +57,8 @@ func newUploadCredentials(d dial) *cobra.Command {
 func secretsOf(in io.Reader, file string, args []string) (cluster.Credentials, error) {
 	given, values := cluster.Credentials{}, cluster.Credentials{}
 	for i, arg := range args {
-		if err := addSecret(given, fmt.Sprintf("credential %d", i+1), arg); err != nil {
+		key, value, ok := strings.Cut(arg, "=")
+		if err := addSecret(given, fmt.Sprintf("credential %d", i+1), key, value, ok); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +74,8 @@ func secretsOf(in io.Reader, file string, args []string) (cluster.Credentials, e
 			if line == "" || strings.HasPrefix(line, "#") {
 				continue
 			}
-			if err := addSecret(values, fmt.Sprintf("%s, line %d", file, n), line); err != nil {
+			key, value, ok := strings.Cut(line, "=")
+			if err := addSecret(values, fmt.Sprintf("%s, line %d", file, n), strings.TrimSpace(key), strings.TrimSpace(value), ok); err != nil {
 				return nil, err
 			}
 		}
@@ -88,9 +90,9 @@ func secretsOf(in io.Reader, file string, args []string) (cluster.Credentials, e
 	return values, nil
 }
 
-// addSecret reads KEY=VALUE. An error says only where it is: what is in it may be a secret.
-func addSecret(all cluster.Credentials, place, text string) error {
-	key, value, ok := strings.Cut(text, "=")
+// addSecret adds what was KEY=VALUE, if ok. An error says only where it is: what is there may
+// be a secret.
+func addSecret(all cluster.Credentials, place, key, value string, ok bool) error {
 	if _, twice := all[key]; !ok || key == "" || twice {
 		return usageError{fmt.Errorf("%s: it must be KEY=VALUE, each key once", place)}
 	}

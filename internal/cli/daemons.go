@@ -172,11 +172,11 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 		return supervisor.Config{}, err
 	}
 	if slots > 0 && len(ports) > 0 {
-		first := ports[0]
-		ports = nil
-		for i := range slots {
-			ports = append(ports, first+i)
-		}
+		ports = supervisor.SlotPorts(ports[0], slots)
+	}
+	masterPorts, err := daemonconf.Ports(c.String("supervisor.master.ports"))
+	if err != nil {
+		return supervisor.Config{}, err
 	}
 	labels, err := daemonconf.Labels(c.String("supervisor.labels"))
 	if err != nil {
@@ -192,7 +192,7 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 		return supervisor.Config{}, err
 	}
 	s := supervisor.Config{
-		Dir: dir, ID: c.String("supervisor.id"), Host: host, Bind: bind, Ports: ports, Labels: labels, Version: engine.Version,
+		Dir: dir, ID: c.String("supervisor.id"), Host: host, Bind: bind, Ports: ports, MasterPorts: masterPorts, Labels: labels, Version: engine.Version,
 		MemoryMB: c.Int("supervisor.memory.capacity.mb"), CPU: c.Int("supervisor.cpu.capacity"),
 		Access:         accessOf(c),
 		Links:          cluster.LinkTLS{CA: c.String("supervisor.links.ca.file"), Cert: c.String("supervisor.links.cert.file"), Key: c.String("supervisor.links.key.file")},

@@ -148,10 +148,7 @@ func (d *dev) supervisor(conf config.Values, data string, store cluster.Store, l
 		return nil, err
 	}
 	c.ID, c.Dir, c.Store, c.Logger = "dev", filepath.Join(data, "supervisor"), store, log.With("daemon", "supervisor")
-	c.Ports = nil
-	for i := range d.slots {
-		c.Ports = append(c.Ports, d.firstPort+i)
-	}
+	c.Ports = supervisor.SlotPorts(d.firstPort, d.slots)
 	c.StopProcesses = true
 	return supervisor.New(c)
 }

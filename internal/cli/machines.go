@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -76,8 +77,8 @@ func newHealth(d dial) *cobra.Command {
 				} else {
 					err = printHealth(cmd.OutOrStdout(), h)
 				}
-				if n := len(h.Problems); err == nil && n > 0 {
-					err = fmt.Errorf("the cluster has %d problems", n)
+				if err == nil && len(h.Problems) > 0 {
+					err = errors.New("the cluster has problems")
 				}
 				return err
 			})
@@ -89,7 +90,7 @@ func newHealth(d dial) *cobra.Command {
 
 func printHealth(w io.Writer, h cluster.Health) error {
 	p := printer{w: w}
-	p.line("Nimbus %s leads: %d supervisors, %d of %d slots used, %d topologies", h.Leader, h.Supervisors, h.UsedSlots, h.Slots, h.Topologies)
+	p.line("Nimbus %s leads. Supervisors: %d. Slots used: %d of %d. Topologies: %d.", h.Leader, h.Supervisors, h.UsedSlots, h.Slots, h.Topologies)
 	if len(h.Problems) == 0 {
 		p.line("No problems.")
 	}

@@ -51,17 +51,18 @@ func printTopologies(w io.Writer, all []cluster.Summary) error {
 		_, err := fmt.Fprintln(w, "No topologies running.")
 		return err
 	}
-	const fixed = len("  REBALANCING  Num_tasks  Num_workers  Uptime_secs    ")
-	name, owner := len("Topology_name"), len("Owner")
+	const fixed = len("    Num_tasks  Num_workers  Uptime_secs    ")
+	name, status, owner := len("Topology_name"), len("Status"), len("Owner")
 	for _, s := range all {
 		name = max(name, min(utf8.RuneCountInString(s.Name), nameColumns))
+		status = max(status, len(s.Status))
 		owner = max(owner, min(utf8.RuneCountInString(s.Owner), ownerColumns))
 	}
 	t := newTable(w)
 	t.row("Topology_name", "Status", "Num_tasks", "Num_workers", "Uptime_secs", "Topology_Id", "Owner")
 	for _, s := range all {
 		t.row(clip(s.Name, name), string(s.Status), fmt.Sprint(s.Tasks), fmt.Sprint(s.Workers), fmt.Sprint(s.UptimeSecs),
-			clipFront(s.ID, columns-fixed-name-owner), clip(s.Owner, owner))
+			clipFront(s.ID, columns-fixed-name-status-owner), clip(s.Owner, owner))
 	}
 	return t.end()
 }
@@ -144,7 +145,7 @@ func versionOf(d cluster.Detail) string {
 // runOf says how the run is, as far as its topology master has told.
 func runOf(d cluster.Detail) string {
 	r := d.Run
-	text := fmt.Sprintf("%s for %s, %d checkpoints, %d restarts, heard of %.1f s ago",
+	text := fmt.Sprintf("%s, up %s, %d checkpoints, %d restarts, heard of %.1f s ago",
 		r.Phase, time.Duration(r.UptimeSecs)*time.Second, r.Committed, r.Restarts, d.RunAgeSecs)
 	if r.Epoch != d.Topology.Version.Epoch {
 		text = fmt.Sprintf("epoch %d was last: %s", r.Epoch, text)
@@ -176,6 +177,9 @@ func (t *table) regions(all []cluster.RegionState) {
 	t.row("REGION", "CHECKPOINT", "GENERATION", "STATE", "RESTARTS", "NOTES")
 	for _, r := range all {
 		state := "restarting"
+		if r.Over {
+			state = "over"
+		}
 		switch {
 		case r.Running && r.Idle:
 			state = "idle"

@@ -17,12 +17,12 @@ func TestListOfTopologies(t *testing.T) {
 		}
 		words := c.submit("words")
 		c.runs(words, func(s *cluster.RunStatus) { s.Workers = s.Workers[:1] })
-		c.submitAs("bob-with-a-long-name", strings.Repeat("very-", 6)+"long", "topology.readonly.users=ann")
-		c.submitAs("bob", "hidden")
+		c.sleep(2 * time.Second)
+		long := c.submitAs("bob-with-a-long-name", strings.Repeat("very-", 6)+"long", "topology.readonly.users=ann")
 		c.prints(`
-Topology_name         Status  Num_tasks  Num_workers  Uptime_secs  Topology_Id         Owner
-very-very-very-very…  ACTIVE  4          0            1            …y-long-2-946684801  bob-with-…
-words                 ACTIVE  4          1            2            words-1-946684800   ann
+Topology_name         Status  Num_tasks  Num_workers  Uptime_secs  Topology_Id            Owner
+very-very-very-very…  ACTIVE  4          0            0            `+clipFront(long.ID, 21)+`  bob-with-…
+words                 ACTIVE  4          1            2            `+words.ID+`      ann
 `, "list")
 		if c.json(&all, "list"); len(all) != 2 || all[1].Name != "words" || all[1].ID != words.ID || all[1].Workers != 1 || all[1].Wanted != 2 {
 			t.Errorf("JSON holds %+v", all)
@@ -30,23 +30,119 @@ words                 ACTIVE  4          1            2            words-1-94668
 	})
 }
 
+func TestListShowsWhatTheUserMaySee(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		c.submitAs("bob", "hidden")
+		c.prints("No topologies running.\n", "list")
+		c.fails(exitFailed, "status hidden", `user "ann" may not do this with topology hidden`)
+	})
+}
+
 func TestStatusShowsRegionsComponentsAndProcesses(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		a := c.submit("words")
 		c.prints(`
+Topology words is ACTIVE
+    id `+a.ID+`, owner ann, submitted 2000-01-01 00:00:00 UTC
+    epoch 1, program 6ae1d31958a0, 4 tasks, 0 of 2 workers
+PROCESS  SUPERVISOR  PORT  TASKS  PID  STATE        RESTARTS  LAST END
+master   sup-a       -     -      -    not started  0
+worker   sup-a       6700  2      -    not started  0
+worker   sup-a       6701  2      -    not started  0
 `, "status", "words")
 		c.started(a)
 		c.runs(a, func(s *cluster.RunStatus) {
+			s.Workers = s.Workers[:1]
 			s.Errors = []cluster.ErrorReport{{Component: "count"}}
 			s.Regions = append(s.Regions, cluster.RegionState{Name: "idle", Generation: 3, Running: true, Idle: true}, cluster.RegionState{Name: "new", Degraded: []string{"count/1"}})
 		})
-		time.Sleep(1500 * time.Millisecond)
+		c.sleep(1500 * time.Millisecond)
 		c.prints(`
+Topology words is ACTIVE
+    id `+a.ID+`, owner ann, submitted 2000-01-01 00:00:00 UTC
+    epoch 1, program 6ae1d31958a0, 4 tasks, 1 of 2 workers
+    running, up 1m2s, 12 checkpoints, 1 restarts, heard of 1.5 s ago
+    components have reported errors, see: isobar get-errors words
+REGION  CHECKPOINT  GENERATION  STATE       RESTARTS  NOTES
+count   3.17        3           running     1
+idle    -           3           idle        0
+new     -           0           restarting  0         count/1
+
+COMPONENT  TASKS  EMITTED  EXECUTED
+lines      1      1,000    0
+count      3      0        9,000
+
+PROCESS  SUPERVISOR  PORT  TASKS  PID   STATE           RESTARTS  LAST END
+master   sup-a       -     -      4000  running         2         exit status 2
+worker   sup-a       6700  2      4001  connected       0
+worker   sup-a       6701  2      -     not started     0
+worker   sup-a       6704  -      3999  ended, epoch 0  0
 `, "status", "words")
 		var d cluster.Detail
-		if c.json(&d, "status", "words"); d.Topology.ID != a.ID || d.Run.Committed != 12 || len(d.Processes) != 2 || d.Processes[0].Supervisor != "sup-a" {
+		if c.json(&d, "status", "words"); d.Topology.ID != a.ID || d.Run.Committed != 12 || len(d.Processes) != 3 || d.Processes[0].Supervisor != "sup-a" {
 			t.Errorf("JSON holds %+v", d)
 		}
 		c.fails(exitFailed, "status wrods", `topology "wrods" is not there, did you mean words?`)
+	})
+}
+
+// What is the matter is told, however long it is.
+func TestStatusTellsWhatIsTheMatter(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		a := c.submit("words")
+		c.started(a)
+		c.runs(a, func(s *cluster.RunStatus) {
+			s.Phase, s.Error = cluster.PhaseFailed, "restore checkpoint 3.17:\n"+strings.Repeat("data/3/count is damaged, ", 6)+"and the restart limit is reached"
+		})
+		c.sleep(15 * time.Second)
+		code, out, _ := c.call("status", "words")
+		if code != exitOK {
+			t.Fatal(out)
+		}
+		for _, want := range []string{
+			"Topology words is FAILED\n", "    error: restore checkpoint 3.17: data/3/count is damaged, data/3", "\n        data/3/count is damaged,", "and the restart limit is reached\n",
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("status prints\n%s\nwithout %q", out, want)
+			}
+		}
+		big := c.submitAs("ann", "big", "topology.workers=9")
+		c.runs(big, nil)
+		code, out, _ = c.call("status", "big")
+		if want := "    note: wants 9 workers, "; code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("status prints\n%s\nwithout %q", out, want)
+		}
+	})
+}
+
+func TestGetErrorsShowsTheLatestOfEachComponent(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		a := c.submit("words")
+		c.prints("Topology words has no errors.\n", "get-errors", "words")
+		at := func(secs int) time.Time { return time.Date(2000, 1, 1, 0, 0, secs, 0, time.UTC) }
+		c.runs(a, func(s *cluster.RunStatus) {
+			s.Errors = []cluster.ErrorReport{
+				{Time: at(1), Component: "lines", Task: 1, Error: "older"}, {Time: at(3), Component: "count", Task: 4, Error: "last\n" + strings.Repeat("of many words ", 9)},
+				{Time: at(2), Component: "count", Task: 3, Error: "first"}, {Time: at(2), Component: "lines", Task: 1, Error: "open /data: no such file"},
+			}
+		})
+		c.prints(`
+count, task 4, 2000-01-01 00:00:03 UTC
+    last of many words of many words of many words of many words of many words of many words of many
+    words of many words of many words
+lines, task 1, 2000-01-01 00:00:02 UTC
+    open /data: no such file
+`, "get-errors", "words")
+		var got latestErrors
+		if c.json(&got, "get-errors", "words"); got.Topology != "words" || len(got.Components) != 2 || got.Components["count"].Task != 4 || got.Error != "" {
+			t.Errorf("JSON holds %+v", got)
+		}
+		c.runs(a, func(s *cluster.RunStatus) { s.Phase, s.Error = cluster.PhaseFailed, "gave up" })
+		c.sleep(time.Second)
+		c.prints("Topology words\n    gave up\n", "get-errors", "words")
+		if c.json(&got, "get-errors", "words"); got.Error != "gave up" {
+			t.Errorf("JSON holds %+v", got)
+		}
+		c.fails(exitFailed, "get-errors other", `topology "other" is not there`)
 	})
 }

@@ -98,6 +98,7 @@ var supervisor = []config.Key{
 	secs("supervisor.worker.lease.secs", 15, 2, scopeSupervisor, "Seconds without a word after which a worker and its topology master take each other for lost. The same on all machines."),
 	number("supervisor.worker.memory.mb", 0, 0, noMax, scopeSupervisor, "Megabytes that each process keeps its memory to (GOMEMLIMIT). 0: no limit."),
 	number("supervisor.worker.cpu.cores", 0, 0, 1<<10, scopeSupervisor, "Cores that each process uses at most (GOMAXPROCS). 0: no limit."),
+	checked(list("supervisor.master.ports", "", scopeSupervisor, "Ports that topology masters listen on for their workers, one for each that runs here, as in `6600-6619`; where a firewall is. Empty: any free one."), func(v string) error { _, err := Ports(v); return err }),
 	secs("supervisor.heartbeat.frequency.secs", 5, 1, scopeSupervisor, "Seconds between two heartbeats."),
 	secs("supervisor.monitor.frequency.secs", 3, 1, scopeSupervisor, "Seconds between two looks at the processes."),
 	secs("supervisor.worker.timeout.secs", 30, 1, scopeSupervisor, "Seconds without a sign of life after which a process is ended and started again."),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,6 +12,10 @@ import (
 
 	"github.com/isobar-io/isobar/engine/cluster"
 )
+
+// askAgain is how long a question waits before it is asked once more: what reaches a
+// stream that has no leader is never answered, and there may be one soon.
+const askAgain = time.Second
 
 var (
 	errNoAnswer = errors.New("no answer in time")
@@ -52,6 +57,43 @@ func (s *Store) do(ctx context.Context, subject, stream string, f func(context.C
 		return s.unavailable(err)
 	}
 	return s.kind(err)
+}
+
+// ask asks by f, which publishes to a subject and changes nothing, again and again until
+// there is an answer.
+func ask[T any](ctx context.Context, s *Store, subject, stream string, f func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var got T
+	err := s.do(ctx, subject, stream, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		var asking sync.WaitGroup
+		defer asking.Wait()
+		defer cancel()
+		answers := make(chan answer)
+		again := time.NewTicker(askAgain)
+		defer again.Stop()
+		for {
+			asking.Go(func() {
+				value, err := f(ctx)
+				select {
+				case answers <- answer{value, err}:
+				case <-ctx.Done():
+				}
+			})
+			select {
+			case a := <-answers:
+				got = a.value
+				return a.err
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-again.C:
+			}
+		}
+	})
+	return got, err
 }
 
 func (s *Store) unavailable(why error) error {
@@ -127,10 +169,7 @@ func (s *Store) silence(stream string) {
 			case <-s.ctx.Done():
 				return
 			}
-			ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
-			_, err := s.js.Stream(ctx, stream)
-			cancel()
-			if err == nil || apiCode(err) == codeStreamNotFound {
+			if _, err := s.stream(s.ctx, stream); err == nil || errors.Is(err, cluster.ErrNotFound) {
 				s.life.speaks()
 			}
 		}

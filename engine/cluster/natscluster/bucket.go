@@ -91,12 +91,9 @@ func (b *bucket) open(ctx context.Context) error {
 
 // stream finds a stream.
 func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	var stream jetstream.Stream
-	err := s.do(ctx, info(name), name, func(ctx context.Context) (err error) {
-		stream, err = s.js.Stream(ctx, name)
-		return err
+	return ask(ctx, s, info(name), name, func(ctx context.Context) (jetstream.Stream, error) {
+		return s.js.Stream(ctx, name)
 	})
-	return stream, err
 }
 
 // makeStream makes a stream if it is not there.
@@ -246,15 +243,29 @@ func (b *bucket) last(ctx context.Context, key string) (e cluster.Entry, found b
 	if key == "" {
 		return e, false, errNoKey
 	}
-	var m *jetstream.RawStreamMsg
-	err = b.store.do(ctx, messages(b.place.stream()), b.place.stream(), func(ctx context.Context) (err error) {
-		m, err = b.stream.GetLastMsgForSubject(ctx, b.place.subject(key))
-		return err
-	})
+	m, err := lastOf(ctx, b.store, b.stream, b.place.stream(), b.place.subject(key))
 	if err != nil {
 		return e, false, err
 	}
 	return b.entry(m)
+}
+
+// lastOf returns the last message of a subject.
+func lastOf(ctx context.Context, s *Store, stream jetstream.Stream, name, subject string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, s, messages(name), name, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
+}
+
+// subjectsOf returns the subjects that fit a filter.
+func subjectsOf(ctx context.Context, s *Store, stream jetstream.Stream, name, filter string) (map[string]uint64, error) {
+	return ask(ctx, s, info(name), name, func(ctx context.Context) (map[string]uint64, error) {
+		about, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			return nil, err
+		}
+		return about.State.Subjects, nil
+	})
 }
 
 // errDamaged: a value was overwritten by what is no value.
@@ -279,16 +290,12 @@ func (b *bucket) entry(m *jetstream.RawStreamMsg) (e cluster.Entry, found bool, 
 
 // keys returns the keys that the bucket has or had.
 func (b *bucket) keys(ctx context.Context) ([]string, error) {
-	var about *jetstream.StreamInfo
-	err := b.store.do(ctx, info(b.place.stream()), b.place.stream(), func(ctx context.Context) (err error) {
-		about, err = b.stream.Info(ctx, jetstream.WithSubjectFilter(">"))
-		return err
-	})
+	subjects, err := subjectsOf(ctx, b.store, b.stream, b.place.stream(), ">")
 	if err != nil {
 		return nil, err
 	}
 	var keys []string
-	for subject := range about.State.Subjects {
+	for subject := range subjects {
 		key, err := b.place.key(subject)
 		if err != nil {
 			return nil, err

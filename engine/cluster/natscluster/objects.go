@@ -157,11 +157,7 @@ func (o *objects) write(ctx context.Context, r record, opts ...jetstream.Publish
 
 // last returns the last message of a subject.
 func (o *objects) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	var m *jetstream.RawStreamMsg
-	err := o.store.do(ctx, messages(o.shelf.stream()), o.shelf.stream(), func(ctx context.Context) (err error) {
-		m, err = o.stream.GetLastMsgForSubject(ctx, subject)
-		return err
-	})
+	m, err := lastOf(ctx, o.store, o.stream, o.shelf.stream(), subject)
 	if err == nil && m.Header.Get(headerValue) != valueFormat {
 		err = errDamaged
 	}
@@ -227,15 +223,7 @@ func (o *objects) purge(ctx context.Context, subject string) error {
 
 // subjects returns what subjects there are that fit a filter.
 func (o *objects) subjects(ctx context.Context, filter string) (map[string]uint64, error) {
-	var about *jetstream.StreamInfo
-	err := o.store.do(ctx, info(o.shelf.stream()), o.shelf.stream(), func(ctx context.Context) (err error) {
-		about, err = o.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return about.State.Subjects, nil
+	return subjectsOf(ctx, o.store, o.stream, o.shelf.stream(), filter)
 }
 
 // records returns what there is of all objects.

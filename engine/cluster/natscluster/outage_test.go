@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -335,5 +336,21 @@ func TestBucketGone(t *testing.T) {
 	}
 	if e := <-entries; e.Key != "new" {
 		t.Errorf("then comes %+v", e)
+	}
+}
+
+// TestAskAgain: a question that is lost is asked once more.
+func TestAskAgain(t *testing.T) {
+	store := newSite(t, false).client("", "")
+	var asked atomic.Int32
+	got, err := ask(patient(t), store, "subject", "", func(ctx context.Context) (string, error) {
+		if asked.Add(1) == 1 {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		return "answer", nil
+	})
+	if err != nil || got != "answer" || asked.Load() != 2 {
+		t.Errorf("got %q, %v after %d questions", got, err, asked.Load())
 	}
 }

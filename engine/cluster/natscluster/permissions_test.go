@@ -148,7 +148,7 @@ func getObject(set string) act {
 	}}
 }
 
-func ask(service string) act {
+func asks(service string) act {
 	return act{"request to " + service, false, func(ctx context.Context, s *Store) error {
 		_, err := s.Request(ctx, service, []byte("hello"))
 		return err
@@ -221,7 +221,7 @@ func TestPermissions(t *testing.T) {
 		putTo(cluster.TopologyBucket(wordsID), cluster.KeyAssignment), putTo(cluster.TopologyBucket(wordsID), cluster.KeyCredentials),
 		publishTo("$JS.API.STREAM.PURGE." + shelf{cluster.ObjectsBinaries}.stream()), publishTo("$JS.API.STREAM.DELETE." + shelf{cluster.ObjectsBlobs}.stream()),
 		publishTo("$JS.API.STREAM.MSG.DELETE." + shelf{cluster.ObjectsBlobs}.stream()),
-		ask(cluster.MasterService(otherID)), ask(cluster.SupervisorService("b.host")),
+		asks(cluster.MasterService(otherID)), asks(cluster.SupervisorService("b.host")),
 		serveAs(cluster.ServiceNimbus), serveAs(cluster.MasterService(otherID)), serveAs(cluster.SupervisorService("b.host")),
 		listen(">"), listen(inboxPrefix + ">"), listen(identity{RoleNimbus, "nimbus-1"}.inbox() + ".>"), listen(replyPrefix + ">"), listen("$KV.>"),
 		listen("$JS.>"), listen("_INBOX.>"), listen(objectPrefix + ">"), listen(servicePrefix + ">"),
@@ -250,14 +250,14 @@ func TestPermissions(t *testing.T) {
 			getObject(cluster.ObjectsBinaries), putObject(cluster.ObjectsBinaries, "x"), getObject(cluster.ObjectsBlobs), putObject(cluster.ObjectsBlobs, "x"),
 			publishTo(messages(place{cluster.TopologyBucket(otherID)}.stream())), publishTo(messages(place{cluster.BucketSecrets}.stream())),
 			publishTo(messages(shelf{cluster.ObjectsBlobs}.stream())), publishTo(messages(place{cluster.BucketAssignments}.stream())),
-			ask(cluster.ServiceNimbus), serveAs(cluster.SupervisorService("a.host")), listen(place{cluster.TopologyBucket(otherID)}.changes()),
+			asks(cluster.ServiceNimbus), serveAs(cluster.SupervisorService("a.host")), listen(place{cluster.TopologyBucket(otherID)}.changes()),
 		}},
 		{RoleSupervisor, "a.host", []act{
 			get(cluster.BucketAssignments).allowed(), list(cluster.BucketAssignments).allowed(), watchAll(cluster.BucketAssignments).allowed(),
 			get(cluster.BucketSecrets).allowed(), get(cluster.TopologyBucket(wordsID)).allowed(), watchAll(cluster.TopologyBucket(otherID)).allowed(),
 			putTo(cluster.BucketSupervisors, "a.host").allowed(), deleteFrom(cluster.BucketSupervisors, "a.host").allowed(),
 			getObject(cluster.ObjectsBinaries).allowed(), getObject(cluster.ObjectsBlobs).allowed(),
-			ask(cluster.ServiceNimbus).allowed(), serveAs(cluster.SupervisorService("a.host")).allowed(),
+			asks(cluster.ServiceNimbus).allowed(), serveAs(cluster.SupervisorService("a.host")).allowed(),
 			putObject(cluster.ObjectsBinaries, "x"), putTo(cluster.TopologyBucket(wordsID), cluster.KeyStatus), putTo(cluster.TopologyBucket(wordsID), cluster.KeyMaster),
 			serveAs(cluster.MasterService(wordsID)),
 		}},
@@ -291,7 +291,7 @@ func TestPermissions(t *testing.T) {
 
 func clientActs(role Role) []act {
 	return []act{
-		ask(cluster.ServiceNimbus).allowed(), putObject(cluster.ObjectsBinaries, "new").allowed(), putObject(cluster.ObjectsBlobs, "new").allowed(),
+		asks(cluster.ServiceNimbus).allowed(), putObject(cluster.ObjectsBinaries, "new").allowed(), putObject(cluster.ObjectsBlobs, "new").allowed(),
 		getObject(cluster.ObjectsBinaries), getObject(cluster.ObjectsBlobs),
 		get(cluster.BucketAssignments), watchAll(cluster.BucketAssignments), get(cluster.BucketSecrets), get(cluster.BucketSupervisors),
 		get(cluster.TopologyBucket(wordsID)), watchAll(cluster.TopologyBucket(wordsID)), putTo(cluster.TopologyBucket(wordsID), cluster.KeyStatus),

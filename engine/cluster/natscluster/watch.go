@@ -182,13 +182,13 @@ func (w *watch) follow(ctx context.Context, outage <-chan struct{}) error {
 // catchUp sends what came after the cursor.
 func (w *watch) catchUp(ctx context.Context) error {
 	for {
-		var m *jetstream.RawStreamMsg
-		err := w.store.do(ctx, messages(w.place.stream()), w.place.stream(), func(ctx context.Context) (err error) {
-			m, err = w.stream.GetMsg(ctx, w.cursor+1, jetstream.WithGetMsgSubject(w.place.values()+">"))
+		next := w.cursor + 1
+		m, err := ask(ctx, w.store, messages(w.place.stream()), w.place.stream(), func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+			m, err := w.stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(w.place.values()+">"))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				m, err = nil, nil
+				return nil, nil
 			}
-			return err
+			return m, err
 		})
 		if err != nil || m == nil {
 			return err

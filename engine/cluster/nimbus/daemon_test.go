@@ -284,17 +284,27 @@ func TestSickMachineIsLeft(t *testing.T) {
 	})
 }
 
-// A leader that keeps its lease through an outage judges nobody by it either.
+// A leader that keeps its lease through an outage judges nobody by it either, also not those
+// for whom it lasts a little longer.
 func TestOutageWithinALeaseJudgesNobody(t *testing.T) {
-	bubble(t, func(w *world, _ []*machine) {
-		w.addNimbus("n1", "nimbus.lease.secs=900")
+	bubble(t, func(w *world, machines []*machine) {
+		w.addNimbus("n1", "nimbus.lease.secs=1200")
 		w.leads()
 		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
-		w.runs("wc")
+		d := w.runs("wc")
 		started := w.starts()
 		w.server.Stop()
 		time.Sleep(5 * time.Minute)
+		for _, m := range machines {
+			if m.id == d.Assignment.Master {
+				m.store.Cut()
+			}
+		}
 		w.server.Start()
+		time.Sleep(20 * time.Second)
+		for _, m := range machines {
+			m.store.Heal()
+		}
 		time.Sleep(10 * time.Minute)
 		if d := w.detail("wc"); d.Assignment.Number != 1 || w.starts() != started {
 			t.Errorf("number %d, %d processes started", d.Assignment.Number, w.starts()-started)

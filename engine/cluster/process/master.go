@@ -21,7 +21,7 @@ import (
 // Master leads the topology until the run is over, and has told so. Its error is one
 // after which it is to be started again.
 func Master(ctx context.Context, c Config) error {
-	l, err := listen(c.Listen, c.TLS)
+	l, err := listenFirst(c.Listen, c.Ports, c.TLS)
 	if err != nil {
 		return err
 	}

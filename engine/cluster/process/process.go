@@ -199,6 +199,27 @@ func listen(address string, c *tls.Config) (net.Listener, error) {
 	return l, nil
 }
 
+// listenFirst listens on the first free port of an address's host; without ports, on the
+// address itself.
+func listenFirst(address string, ports []int, c *tls.Config) (net.Listener, error) {
+	if len(ports) == 0 {
+		return listen(address, c)
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, port := range ports {
+		l, err := listen(net.JoinHostPort(host, strconv.Itoa(port)), c)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
 // reached returns how other machines reach a listener.
 func reached(host string, l net.Listener) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())

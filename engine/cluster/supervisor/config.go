@@ -29,6 +29,9 @@ type Config struct {
 	Bind string
 	// Ports are the slots (supervisor.slots.ports).
 	Ports []int
+	// MasterPorts are those that topology masters listen on (supervisor.master.ports); by
+	// default any.
+	MasterPorts []int
 	// Labels choose machines for isolation (supervisor.labels).
 	Labels map[string]string
 	// Machine is the same for supervisors on one machine; by default the machine's name.

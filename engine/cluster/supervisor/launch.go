@@ -177,6 +177,9 @@ func (s *Supervisor) spec(k kit, f files, a slots.Start) cluster.Process {
 		Dir:    f.dir, Beat: f.beat, Exit: f.exit, BeatEvery: s.cfg.BeatEvery, Lease: s.cfg.Lease,
 		Store: s.cfg.Access, Links: s.cfg.Links, Secret: k.secrets.Secret,
 	}
+	if a.Place.Role == cluster.RoleMaster {
+		p.Ports = s.cfg.MasterPorts
+	}
 	if a.Place.Role == cluster.RoleWorker {
 		p.Worker = cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: s.cfg.ID, Port: a.Place.Port}}.ID()
 	}
