@@ -50,7 +50,7 @@ var layers = []layer{
 	{dir: "internal/atomicfile"},
 	{dir: "internal/kjv"},
 	{dir: "internal/parallel"},
-	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison"}},
+	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison", "engine/cluster", "engine/cluster/nimbus", "engine/cluster/schedule", "engine/cluster/supervisor/slots"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
 	{dir: "internal/damage", below: []string{"tuple", "txn", "checkpoint", "engine", "internal/cli"}},
 	{dir: "internal/metamorphic"}, // all of it is tests

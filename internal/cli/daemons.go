@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -110,19 +109,8 @@ func minterOf(c config.Values) (nimbus.Minter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return minter{keys}, nil
+	return natscluster.Minter{Keys: keys}, nil
 }
-
-// minter makes credentials with the keys of the cluster.
-type minter struct{ keys *natscluster.Keys }
-
-func (m minter) Mint(_ context.Context, topologyID string) (string, error) {
-	return m.keys.Mint(natscluster.RoleTopology, topologyID, 0)
-}
-
-// Revoke has nothing to do: the credentials are for a bucket that is gone, whose name is
-// never used again.
-func (minter) Revoke(context.Context, string) error { return nil }
 
 func newSupervisor() *cobra.Command {
 	var f daemonFlags
