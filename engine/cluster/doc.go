@@ -22,4 +22,22 @@
 //
 // Everything is level-triggered: whoever reads a record does what it takes to get there,
 // so that a message that was lost costs time and nothing else.
+//
+// # What ends a process
+//
+// The order to end a topology's processes is Assignment.Stop. Nimbus deletes the key of
+// an assignment only after that, when no supervisor that is alive reports a process of it
+// any more. A supervisor that was away in between finds the key gone. It tells this from a
+// store that has lost everything by [KeyMark] in the same bucket: a random text that nimbus
+// writes when it finds none.
+//
+//   - The mark is the one under which the supervisor has seen the assignment (it keeps both
+//     on disk): the assignment was ended, and its processes are.
+//   - The mark is another, or there is none: the bucket was made anew, and that something is
+//     not in it means nothing. What runs goes on, until there is an assignment of it with
+//     Stop, or one of the same topology name with another ID, which takes its place.
+//
+// A topology that runs on after nimbus has lost its record is taken up again by submitting it
+// under its name with --from latest: its new topology master raises the generation, and so
+// fences the old one. Until then nimbus does not know of it.
 package cluster

@@ -165,6 +165,15 @@ func (d *daemon) kill() {
 	}
 }
 
+// dump has the process write its stacks, and end.
+func (d *daemon) dump() {
+	syscall.Kill(d.pid(), syscall.SIGQUIT) //nolint:errcheck // it may have ended
+	select {
+	case <-d.done:
+	case <-time.After(5 * time.Second):
+	}
+}
+
 // signal sends a signal to a process of the cluster.
 func signal(t testing.TB, pid int, s syscall.Signal) {
 	t.Helper()

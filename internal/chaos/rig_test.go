@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -263,10 +264,11 @@ func (r *rig) end() {
 			r.Error(err)
 		}
 	}
-	for _, all := range [][]*daemon{r.supervisors, r.nimbus, r.nats} {
-		for _, d := range all {
-			d.kill()
+	for _, d := range slices.Concat(r.supervisors, r.nimbus, r.nats) {
+		if r.Failed() && *stacksFlag && d.running() {
+			d.dump()
 		}
+		d.kill()
 	}
 	for _, name := range r.topologies {
 		await(r, "the end of what is left of "+name, func() bool {
@@ -282,8 +284,10 @@ func (r *rig) end() {
 	}
 }
 
-// shownBytes is how much of the end of each log is shown.
-const shownBytes = 6 << 10
+var (
+	logsFlag   = flag.Int64("chaos.logs", 8<<10, "show so many bytes of the end of each log after a failure")
+	stacksFlag = flag.Bool("chaos.stacks", false, "let daemons write their stacks after a failure")
+)
 
 func (r *rig) showLogs() {
 	err := filepath.WalkDir(r.dir, func(path string, e fs.DirEntry, err error) error {
@@ -298,8 +302,8 @@ func (r *rig) showLogs() {
 			return err
 		}
 		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.Size() > shownBytes {
-			f.Seek(-shownBytes, io.SeekEnd) //nolint:errcheck // then all of it is shown
+		if info, err := f.Stat(); err == nil && info.Size() > *logsFlag {
+			f.Seek(-*logsFlag, io.SeekEnd) //nolint:errcheck // then all of it is shown
 		}
 		text, err := io.ReadAll(f)
 		name, _ := filepath.Rel(r.dir, path)

@@ -14,18 +14,18 @@ import (
 
 func TestBlobs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "words.txt")
-	content := strings.Repeat("x", 12_345)
+	content := strings.Repeat("a word\n", 1765)
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	withCluster(t, func(c *testCluster) {
 		c.prints("No blobs.\n", "blob", "list")
-		c.prints("Stored blob words.txt, 12.3 kB\n", "blob", "create", "words.txt", file, "-a", "u:bob:rw,o::r")
+		c.prints("Stored blob words.txt, 12.4 kB\n", "blob", "create", "words.txt", file, "-a", "u:bob:rw,o::r")
 		c.fails(exitFailed, "blob create words.txt "+file, `blob "words.txt" exists already: update it`)
 		c.prints(content, "blob", "cat", "words.txt")
 		c.prints(`
 KEY        BYTES    OWNER  CHANGED (UTC)        ACL
-words.txt  12.3 kB  ann    2000-01-01 00:00:00  u:bob:rw-, o::r--
+words.txt  12.4 kB  ann    2000-01-01 00:00:00  u:bob:rw-, o::r--
 `, "blob", "list")
 		if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/poison"
@@ -19,6 +20,10 @@ type checker struct {
 	staged   map[txn.TransactionID][]item       // what they have staged
 	givenUp  map[string]map[checkpoint.Ref]bool // by region; generation and batch
 	failures map[poison.Key]int                 // of user code on a tuple
+	lines    map[string]line                    // that lead to each checkpoint, by its manifest
+	high     map[string]map[generation]batchID  // the newest batch that a generation has committed or begun with, by region
+	gone     map[txn.TransactionID]bool         // left behind, with the operator's consent
+	kept     map[txn.TransactionID][]item       // what they have prepared
 }
 
 func newChecker(w *world) *checker {
@@ -31,9 +36,14 @@ func newChecker(w *world) *checker {
 		staged:   map[txn.TransactionID][]item{},
 		givenUp:  map[string]map[checkpoint.Ref]bool{},
 		failures: map[poison.Key]int{},
+		lines:    map[string]line{},
+		high:     map[string]map[generation]batchID{},
+		gone:     map[txn.TransactionID]bool{},
+		kept:     map[txn.TransactionID][]item{},
 	}
 	for _, r := range w.shape.regions {
 		c.givenUp[r.name] = map[checkpoint.Ref]bool{}
+		c.high[r.name] = map[generation]batchID{}
 	}
 	return c
 }
@@ -55,14 +65,21 @@ func (c *checker) headSwapped(old, h *checkpoint.Head, v checkpoint.Version) {
 		}
 		c.regionSwapped(r, was, h.Regions[r.name])
 	}
+	if c.w.fleet != nil {
+		c.w.fleet.orders.headSwapped(h)
+	}
 }
 
 func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 	if is.Generation < was.Generation {
 		c.w.violate("%s: the generation goes back from %d to %d", r.name, was.Generation, is.Generation)
 	}
-	c.settled(r, is.Settled)
+	defer c.begins(r, was, is)
 	before, now := was.Current(), is.Current()
+	if c.wentBack(r, was, is) {
+		return
+	}
+	c.settled(r, is.Settled)
 	switch {
 	case before == nil && now == nil:
 		return
@@ -76,7 +93,7 @@ func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 	case before != nil && now.Batch <= before.Batch:
 		c.w.violate("%s: batch %d is committed after batch %d", r.name, now.Batch, before.Batch)
 	}
-	for _, ref := range is.Retained {
+	for _, ref := range c.w.keeps(r, is) {
 		c.durable(r, ref)
 	}
 	if c.w.violation == nil {
@@ -88,7 +105,7 @@ func (c *checker) regionSwapped(r *region, was, is checkpoint.RegionHead) {
 func (c *checker) settled(r *region, n batchID) {
 	for _, comp := range r.components {
 		for _, id := range c.bySink[comp.name] {
-			if _, ok := c.w.target.published[id]; !ok && id.Batch <= n {
+			if _, ok := c.w.target.published[id]; !ok && !c.gone[id] && id.Batch <= n {
 				c.w.violate("%s is settled up to batch %d, but transaction %s is not published", r.name, n, id)
 			}
 		}
@@ -127,6 +144,7 @@ func (c *checker) durable(r *region, ref checkpoint.Ref) {
 // prepared are what the model makes of the input up to its positions.
 func (c *checker) committed(r *region, ref checkpoint.Ref) {
 	c.batch[r.name] = ref.Batch
+	c.high[r.name][ref.Generation] = ref.Batch
 	if c.givenUp[r.name][checkpoint.Ref{Generation: ref.Generation, Batch: ref.Batch}] {
 		c.w.violate("%s: batch %d is committed after it was given up", r.name, ref.Batch)
 	}
@@ -143,6 +161,7 @@ func (c *checker) committed(r *region, ref checkpoint.Ref) {
 			c.compare(man, comp, expected)
 		}
 	}
+	c.lines[ref.Manifest] = c.lineOf(r)
 }
 
 // position returns how far a checkpoint says that a partition is read.
@@ -168,12 +187,16 @@ func (c *checker) collect(man *checkpoint.Manifest, comp *component) {
 		}
 		for _, tx := range all {
 			if c.txns[tx.id] {
+				if !slices.Contains(c.bySink[comp.name], tx.id) {
+					c.w.violate("batch %d lists transaction %s, which was undone", man.Batch, tx.id)
+				}
 				continue
 			}
 			c.txns[tx.id] = true
 			c.bySink[comp.name] = append(c.bySink[comp.name], tx.id)
 			c.staged[tx.id] = tx.items
-			if c.items(tx.id) == nil {
+			c.kept[tx.id] = c.items(tx.id)
+			if c.kept[tx.id] == nil {
 				c.w.violate("batch %d commits transaction %s, which is not prepared", man.Batch, tx.id)
 			}
 		}
@@ -183,6 +206,9 @@ func (c *checker) collect(man *checkpoint.Manifest, comp *component) {
 // items returns the output of a committed transaction.
 func (c *checker) items(id txn.TransactionID) []item {
 	if items := c.staged[id]; items != nil {
+		return items
+	}
+	if items := c.kept[id]; items != nil {
 		return items
 	}
 	if items, ok := c.w.target.published[id]; ok {
@@ -275,8 +301,8 @@ func (c *checker) keyedTask(man *checkpoint.Manifest, comp *component, index int
 
 // acknowledges checks invariant I1 where a master says that a batch is committed.
 func (c *checker) acknowledges(r *region, a checkpoint.AckCommit) {
-	if a.Batch > c.batch[r.name] {
-		c.w.violate("%s: batch %d is acknowledged, but only batch %d is committed", r.name, a.Batch, c.batch[r.name])
+	if n := c.high[r.name][a.Generation]; a.Batch > n {
+		c.w.violate("%s: batch %d is acknowledged, but generation %d has only batch %d committed", r.name, a.Batch, a.Generation, n)
 	}
 }
 
@@ -289,21 +315,21 @@ func (c *checker) publishes(id txn.TransactionID) {
 
 // shows checks invariant I1 where a latest-value sink shows a batch.
 func (c *checker) shows(by *task, n batchID) {
-	if now := c.batch[by.comp.region.name]; n > now {
+	if now := c.high[by.comp.region.name][by.gen]; n > now {
 		c.w.violate("%s shows batch %d, but only batch %d is committed", by, n, now)
 	}
 }
 
 // adds checks that an ordered sink is at most one batch ahead of the head.
 func (c *checker) adds(by *task, n batchID) {
-	if now := c.batch[by.comp.region.name]; n > now+1 {
+	if now := c.high[by.comp.region.name][by.gen]; n > now+1 {
 		c.w.violate("%s writes batch %d, but only batch %d is committed", by, n, now)
 	}
 }
 
 // finished checks what must be visible when the region has ended in order.
 func (c *checker) finished(l *lead, outcome checkpoint.Outcome) {
-	if l.m != c.w.operator.current {
+	if !c.w.leads(l.m) {
 		return // others may have gone on since it was fenced
 	}
 	c.visible(l.region, outcome == checkpoint.Completed)
@@ -349,11 +375,13 @@ func (c *checker) visible(r *region, completed bool) {
 // published returns what is visible of a sink.
 func (c *checker) published(comp *component) map[item]int {
 	got := map[item]int{}
-	for id, items := range c.w.target.published {
-		if id.Component == comp.name {
-			for _, it := range items {
-				got[it]++
-			}
+	for _, id := range c.bySink[comp.name] {
+		items := c.w.target.published[id]
+		if items == nil && c.gone[id] {
+			items = c.items(id)
+		}
+		for _, it := range items {
+			got[it]++
 		}
 	}
 	return got
@@ -361,7 +389,7 @@ func (c *checker) published(comp *component) map[item]int {
 
 func (c *checker) visibleTransactions(comp *component) {
 	for _, id := range c.bySink[comp.name] {
-		if _, ok := c.w.target.published[id]; !ok {
+		if _, ok := c.w.target.published[id]; !ok && !c.gone[id] {
 			c.w.violate("%s has ended, but transaction %s is committed and not published", comp.region.name, id)
 		}
 	}

@@ -40,7 +40,7 @@ func (c *committer) step(ev protocol.Event) {
 	if c.t.state == ended {
 		return
 	}
-	for _, a := range c.core.Step(c.t.w.now, ev) {
+	for _, a := range c.core.Step(c.t.w.clock(), ev) {
 		c.do(a)
 	}
 }

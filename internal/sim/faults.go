@@ -222,6 +222,17 @@ func (w *world) cutConnection() {
 // request carries out do in the store or the target, the way the faults have it,
 // and then gives its outcome to reply.
 func request[T any](w *world, reachable bool, do func() (T, error), reply func(T, error)) {
+	if p := w.on; p != nil {
+		if w.strikes(w.fleet.faults.Stall) { // it comes to a stop with the request in its hands
+			p.pause()
+			p.deliver(func() { request(w, reachable, do, reply) })
+			return
+		}
+		w.outside(func() {
+			request(w, reachable, do, func(v T, err error) { p.deliver(func() { reply(v, err) }) })
+		})
+		return
+	}
 	var none T
 	switch {
 	case !reachable, w.strikes(w.faults.RequestFail):

@@ -73,7 +73,7 @@ func (l *keyedLogic) load(files []checkpoint.FileRef, done func()) {
 	t.persist(func(reply func(error)) {
 		t.w.store.get(files[0].Name, func(v any, err error) {
 			if errors.Is(err, checkpoint.ErrNotFound) {
-				t.w.missing(t.m.regions[t.comp.region.index], t.gen, err)
+				t.missing(err)
 				return
 			}
 			if err == nil {

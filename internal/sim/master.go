@@ -19,6 +19,7 @@ type master struct {
 	alive   bool
 	mover   *checkpoint.Mover
 	regions []*lead
+	chief   *chief // the process that it is, on a cluster
 }
 
 // lead is a region as one master leads it.
@@ -35,7 +36,14 @@ type lead struct {
 	failures map[poison.Key]int // that were told
 
 	started  bool       // StartTasks was there for gen
+	injected batchID    // the last batch that was closed
 	stopFrom generation // from here on nothing but a last barrier may be injected; 0 = not asked to stop
+
+	// On a cluster.
+	tasks   *crewTasks // of gen
+	raising bool       // the next generation is being raised
+	rolling func(err error)
+	last    *checkpoint.Ref // the newest checkpoint
 }
 
 // begin reads the head and starts all regions.
@@ -48,21 +56,28 @@ func (m *master) begin() {
 			m.w.after(m.w.timing.StoreRetry, m.begin)
 			return
 		}
-		m.w.tracef("%s: begins with head %q", m.name, h.version)
-		m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
-			Topology: "sim", RunID: runID, Head: h.head, Version: h.version,
-			Writer: m.name, Retained: m.w.timing.Retained,
-		})
-		for _, r := range m.shape.regions {
-			m.regions = append(m.regions, &lead{
-				m: m, region: r, core: checkpoint.NewCoordinator(m.config(r)),
-				suspects: poison.NewCounter(), failures: map[poison.Key]int{},
-			})
-		}
-		for _, l := range m.regions {
-			l.step(checkpoint.Started{})
-		}
+		m.open(h, false, nil)
 	})
+}
+
+// open begins to lead, from a head that was read. Regions go back to their targets.
+func (m *master) open(h headRead, strict bool, targets map[string]*checkpoint.Target) {
+	m.w.tracef("%s: begins with head %q", m.name, h.version)
+	m.mover = checkpoint.NewMover(checkpoint.MoverConfig{
+		Topology: "sim", RunID: runID, Head: h.head, Version: h.version,
+		Writer: m.name, Retained: m.w.timing.Retained, Strict: strict,
+	})
+	for _, r := range m.shape.regions {
+		c := m.config(r)
+		c.From = targets[r.name]
+		m.regions = append(m.regions, &lead{
+			m: m, region: r, core: checkpoint.NewCoordinator(c),
+			suspects: poison.NewCounter(), failures: map[poison.Key]int{},
+		})
+	}
+	for _, l := range m.regions {
+		l.step(checkpoint.Started{})
+	}
 }
 
 func (m *master) config(r *region) checkpoint.Config {
@@ -127,6 +142,9 @@ func (l *lead) step(ev checkpoint.Event) {
 	}
 	if f, ok := ev.(checkpoint.TaskFailed); ok {
 		l.taskFailed(f)
+		if m := l.m.chief; m != nil && !l.started && hopeless(f.Err) {
+			ev = checkpoint.RestoreFailed{Generation: f.Generation, Err: f.Err}
+		}
 	}
 	if !w.is(GenerationCheck) {
 		ev = regenerated(ev, l.gen)
@@ -134,7 +152,7 @@ func (l *lead) step(ev checkpoint.Event) {
 	if w.trace != nil {
 		w.tracef("%s/%s: %T%+v", l.m.name, l.region.name, ev, ev)
 	}
-	for _, a := range l.core.Step(w.now, ev) {
+	for _, a := range l.core.Step(w.clock(), ev) {
 		if w.trace != nil {
 			w.tracef("%s/%s:   → %T%+v", l.m.name, l.region.name, a, a)
 		}
@@ -183,18 +201,23 @@ func (l *lead) do(a checkpoint.Action) {
 	m, w := l.m, l.m.w
 	switch a := a.(type) {
 	case checkpoint.StopTasks:
-		m.endTasks(l.region, func(t *task) bool { return t.gen == a.Generation })
+		l.stopTasks(a.Generation)
 	case checkpoint.RaiseGeneration:
-		m.move(checkpoint.RaiseRequested{Region: l.region.name, To: a.To, Generation: a.Generation, Settled: a.Settled})
+		l.raising = true
+		m.move(checkpoint.RaiseRequested{Region: l.region.name, To: a.To, Generation: a.Generation, Settled: a.Settled, Start: m.once()})
 	case checkpoint.Restore:
-		l.gen, l.started = a.Generation, false
+		l.gen, l.started, l.raising, l.injected = a.Generation, false, false, 0
+		if l.last = a.From; a.From != nil {
+			l.injected = a.From.Batch
+		}
 		if !w.is(PoisonAcrossRollbacks) {
 			l.suspects = poison.NewCounter()
 		}
-		l.restore(a)
+		l.renew(a)
 	case checkpoint.StartTasks:
 		l.started = true
 		l.toTasks(a.Generation, func(t *task) { t.start(a.Generation, a.Next) })
+		m.startedTasks(l)
 	case checkpoint.InjectBarrier:
 		w.count("barrier")
 		if l.stopFrom > 0 && a.Generation >= l.stopFrom && a.Kind != tuple.MarkLastBarrier {
@@ -225,12 +248,39 @@ func (l *lead) do(a checkpoint.Action) {
 	}
 }
 
+// once names the start that the master makes, if it has a name.
+func (m *master) once() string {
+	if m.chief == nil {
+		return ""
+	}
+	return m.chief.once()
+}
+
+// stopTasks ends the tasks of a generation.
+func (l *lead) stopTasks(g generation) {
+	if l.m.chief == nil {
+		l.m.endTasks(l.region, func(t *task) bool { return t.gen == g })
+	} else if l.tasks != nil && l.tasks.gen == g {
+		l.tasks.halt()
+	}
+}
+
+// renew makes the tasks of a generation; on a cluster, once those before have ended.
+func (l *lead) renew(a checkpoint.Restore) {
+	if l.tasks == nil {
+		l.restore(a)
+		return
+	}
+	l.tasks.halt()
+	l.tasks.whenOver(func() { l.restore(a) })
+}
+
 func (l *lead) finished(outcome checkpoint.Outcome) {
 	w := l.m.w
 	switch {
 	case outcome == checkpoint.Stopped:
 		w.count("stopped")
-	case w.operator.at > 0:
+	case w.operator != nil && w.operator.at > 0:
 		w.count("finished again")
 	default:
 		w.count("finished")
@@ -241,13 +291,19 @@ func (l *lead) finished(outcome checkpoint.Outcome) {
 // end takes the region as over; the master is over when all its regions are.
 func (l *lead) end(err error) {
 	l.over, l.err = true, err
-	l.m.endTasks(l.region, func(*task) bool { return true })
+	if l.m.chief == nil {
+		l.m.endTasks(l.region, func(*task) bool { return true })
+	}
 	var errs []error
 	for _, r := range l.m.regions {
 		if !r.over {
 			return
 		}
 		errs = append(errs, r.err)
+	}
+	if l.m.chief != nil {
+		l.m.chief.over(errors.Join(errs...))
+		return
 	}
 	l.m.w.operator.over(l.m, errors.Join(errs...))
 }
@@ -256,6 +312,12 @@ func (l *lead) end(err error) {
 // may also come to the incarnation there is then.
 func (l *lead) send(id taskID, g generation, lossy bool, do func(*task)) {
 	w := l.m.w
+	if l.m.chief != nil {
+		if l.tasks != nil && l.tasks.gen == g {
+			l.tasks.send(id, do)
+		}
+		return
+	}
 	if lossy && w.strikes(w.faults.Loss) {
 		return
 	}
@@ -298,6 +360,7 @@ func (l *lead) toSpouts(g generation, do func(*task)) {
 // inject sends a barrier to the spouts. It may be lost and may come twice.
 func (l *lead) inject(a checkpoint.InjectBarrier) {
 	w := l.m.w
+	l.injected = a.Batch
 	for _, t := range l.region.tasks {
 		if !t.Spout || !l.region.ordered && w.strikes(w.faults.Loss/10) {
 			continue
@@ -392,12 +455,26 @@ func (m *master) do(a checkpoint.MoverAction) {
 			})
 		})
 	case checkpoint.Raised:
-		m.lead(a.Region).later(checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
-	case checkpoint.Edited: // nobody asks for any
+		l := m.lead(a.Region)
+		switch rolling := l.rolling; {
+		case rolling != nil:
+			l.rolling = nil
+			rolling(a.Err)
+		case a.Err != nil: // the start was to be from there, and from nowhere else
+			l.later(checkpoint.RestoreFailed{Err: a.Err})
+			return
+		}
+		l.later(checkpoint.GenerationRaised{Generation: a.Generation, From: a.From, Oldest: a.Oldest})
+	case checkpoint.Edited:
+		m.chief.edited(a)
 	case checkpoint.Advanced:
 		w.count("commit")
-		m.lead(a.Region).later(checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
+		l := m.lead(a.Region)
+		l.later(checkpoint.HeadMoved{Generation: a.Generation, Batch: a.Batch, Oldest: a.Oldest})
 		m.drop(a.Dropped)
+		if m.chief != nil {
+			m.chief.committed(l, a.Generation, a.Batch)
+		}
 	case checkpoint.SwapFailed:
 		m.lead(a.Region).later(checkpoint.HeadFailed{Generation: a.Generation, Err: a.Err})
 	case checkpoint.Lost:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/txn"
 )
 
 // restore reads the manifest and makes new tasks from it.
@@ -32,6 +33,10 @@ func (l *lead) restore(a checkpoint.Restore) {
 func (l *lead) restoreTasks(a checkpoint.Restore, man *checkpoint.Manifest) {
 	if man != nil {
 		l.m.w.count("restored")
+	}
+	if c := l.m.chief; c != nil {
+		l.tasks = c.crew.make(l, a.Generation, c.m.fit(man, a.From, l.region))
+		return
 	}
 	for _, spec := range l.region.tasks {
 		s := l.m.shape.slots[spec.ID]
@@ -88,6 +93,21 @@ func (w *world) missing(l *lead, g generation, err error) {
 	}
 	l.step(checkpoint.RestoreFailed{Generation: g, Err: err})
 }
+
+// missing handles an object that is not there for a task.
+func (t *task) missing(err error) {
+	if t.home == nil {
+		t.w.missing(t.m.regions[t.comp.region.index], t.gen, err)
+		return
+	}
+	if h := t.w.store.head; h != nil && h.Regions[t.comp.region.name].Generation == t.gen {
+		t.w.violate("%s: %v", t, err)
+	}
+	t.fail(err)
+}
+
+// hopeless reports whether an error of restoring is one that no restart will cure.
+func hopeless(err error) bool { return errors.Is(err, checkpoint.ErrNotFound) || txn.IsFatal(err) }
 
 // origin is what a task is restored from.
 type origin struct {

@@ -71,7 +71,7 @@ func (m *master) retained(then func(*checkpoint.Head, []checkpoint.Ref, []*check
 		}
 		var refs []checkpoint.Ref
 		for _, name := range slices.Sorted(maps.Keys(h.head.Regions)) {
-			refs = append(refs, h.head.Regions[name].Retained...)
+			refs = append(refs, h.head.Kept(name)...)
 		}
 		m.manifests(refs, nil, func(retained []*checkpoint.Manifest) { then(h.head, refs, retained) })
 	})

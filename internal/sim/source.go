@@ -49,25 +49,36 @@ func positionOf(snap *checkpoint.TaskSnapshot, p *partition) int {
 	return 0
 }
 
-// next emits a few tuples; false if there are no more.
-func (l *sourceLogic) next() bool {
+// next emits a few tuples, if there are any now. It has finished when there never will be.
+func (l *sourceLogic) next() (emitted, finished bool) {
 	var open []*reading
+	finished = true
 	for _, r := range l.reads {
-		if r.pos < r.end {
+		if r.pos < l.there(r) {
 			open = append(open, r)
 		}
+		finished = finished && r.pos >= r.end
 	}
 	if len(open) == 0 {
-		return false
+		return false, finished
 	}
 	r := open[l.t.w.rng.IntN(len(open))]
 	for range 1 + l.t.w.rng.IntN(3) {
-		if r.pos < r.end {
+		if r.pos < l.there(r) {
 			l.t.emit(r.items[r.pos])
 			r.pos++
 		}
 	}
-	return true
+	return true, false
+}
+
+// there returns how many items of a partition can be read now: on a cluster they come
+// bit by bit, so that the topology runs for a while.
+func (l *sourceLogic) there(r *reading) int {
+	if f := l.t.w.fleet; f != nil && l.t.w.now < f.inputUntil {
+		return int(int64(r.end) * int64(l.t.w.now) / int64(f.inputUntil))
+	}
+	return r.end
 }
 
 func (l *sourceLogic) finish(n batchID, _ tuple.MarkKind) { l.positions[n] = l.now() }

@@ -31,7 +31,7 @@ type store struct {
 func newStore(w *world) *store { return &store{w: w, objects: map[string]object{}} }
 
 func (s *store) reachable() bool {
-	return s.w.now >= s.outageUntil || s.w.now >= s.w.faults.Until
+	return s.w.now >= s.outageUntil && s.w.on.reaches(toStore) || s.w.now >= s.w.faults.Until
 }
 
 // put stores an object. Repeating it with the same value is no error.

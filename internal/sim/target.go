@@ -67,7 +67,8 @@ func newTarget(w *world) *target {
 
 // ask lets do happen at the target unless the writer is fenced.
 func (t *target) ask(component string, g generation, do func(), reply func(error)) {
-	request(t.w, t.w.now >= min(t.outageUntil, t.w.faults.Until), func() (struct{}, error) {
+	reachable := t.w.now >= t.outageUntil && t.w.on.reaches(toStore) || t.w.now >= t.w.faults.Until
+	request(t.w, reachable, func() (struct{}, error) {
 		if g < t.fence[component] && t.w.is(Fence) {
 			t.w.count("fenced write")
 			return struct{}{}, errFenced
@@ -95,6 +96,7 @@ func (t *target) publish(id txn.TransactionID, g generation, reply func(error)) 
 	t.ask(id.Component, g, func() {
 		t.publishing(id.Component, g)
 		t.w.check.publishes(id)
+		t.w.check.listed(id, g)
 		if _, ok := t.published[id]; ok {
 			return
 		}
@@ -126,9 +128,12 @@ func (t *target) write(id txn.TransactionID, items []item, g generation, reply f
 	t.ask(id.Component, g, func() {
 		t.publishing(id.Component, g)
 		t.w.check.publishes(id)
+		t.w.check.listed(id, g)
 		t.fence[id.Component] = max(t.fence[id.Component], g)
 		by := writer{id.Component, id.Task}
-		if last := t.marker[by]; last.Batch >= id.Batch && t.w.is(StagedMarker) {
+		last := t.marker[by]
+		later := last.Generation > id.Generation || last.Generation == id.Generation && last.Batch >= id.Batch
+		if later && t.w.is(StagedMarker) {
 			t.w.count("marker found")
 			return
 		}

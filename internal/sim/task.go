@@ -79,6 +79,9 @@ type task struct {
 
 	// Of spout tasks.
 	paused, changed, saidFinished bool
+	inactive                      bool // the operator wants no input
+
+	home *part // on a cluster: what it is part of on its worker
 }
 
 func (t *task) String() string {
@@ -113,7 +116,11 @@ type frame struct {
 }
 
 func newTask(l *lead, s *slot, g generation, from origin) *task {
-	t := &task{slot: s, w: l.m.w, gen: g, m: l.m, from: from, suspects: l.suspects.Suspects(), told: maps.Clone(l.failures)}
+	return makeTask(l.m, s, g, from, l.suspects.Suspects(), maps.Clone(l.failures))
+}
+
+func makeTask(m *master, s *slot, g generation, from origin, suspects *poison.Suspects, told map[poison.Key]int) *task {
+	t := &task{slot: s, w: m.w, gen: g, m: m, from: from, suspects: suspects, told: told}
 	t.careful = t.suspects.Careful(s.comp.name)
 	for _, e := range s.comp.inputs {
 		for range e.from.tasks {
@@ -142,6 +149,9 @@ func (t *task) leave() {
 		t.state = ended
 		t.slot.tasks = slices.DeleteFunc(t.slot.tasks, func(o *task) bool { return o == t })
 		t.w.tracef("%s: ended", t)
+		if t.home != nil {
+			t.home.left()
+		}
 	}
 }
 
@@ -172,12 +182,20 @@ func (t *task) becomeZombie() {
 
 // tell sends a message to the master on the task's connection, in order.
 func (t *task) tell(ev checkpoint.Event) {
+	if t.home != nil {
+		t.home.post(ev)
+		return
+	}
 	t.upAt = max(t.upAt, t.w.now+t.w.hop())
 	t.sendAt(t.upAt, ev)
 }
 
 // tellLossy sends a message that may get lost, come twice, or late.
 func (t *task) tellLossy(ev checkpoint.Event) {
+	if t.home != nil {
+		t.home.post(ev)
+		return
+	}
 	if _, report := ev.(checkpoint.SnapshotReported); report && (t.comp.region.ordered || t.storeFailed) {
 		t.storeFailed = false
 		t.tell(ev)
@@ -278,6 +296,13 @@ func (t *task) pause(paused bool) {
 	}
 }
 
+// activate says whether the operator wants input.
+func (t *task) activate(active bool) {
+	if t.inactive = !active; active && t.state == running {
+		t.emitLater()
+	}
+}
+
 func (t *task) resume(g generation) {
 	if !t.void(g) && t.state == running {
 		t.pause(false)
@@ -296,16 +321,17 @@ func (t *task) emitLater() {
 	}
 	t.w.after(pause, func() {
 		t.working = false
-		if t.state != running || t.paused {
+		if t.state != running || t.paused || t.inactive {
 			return
 		}
-		if !t.logic.(*sourceLogic).next() {
+		emitted, finished := t.logic.(*sourceLogic).next()
+		if finished {
 			t.saidFinished = true
 			t.tell(checkpoint.SpoutFinished{Generation: t.gen, Task: t.id})
 			return
 		}
 		t.flush()
-		if !t.changed {
+		if emitted && !t.changed {
 			t.changed = true
 			t.tell(checkpoint.InputChanged{Generation: t.gen, Task: t.id, After: t.closed})
 		}
@@ -358,6 +384,10 @@ func (t *task) flush() {
 
 func (t *task) send(o *output, f *frame) {
 	f.gen, f.to, f.input = t.gen, o.to, o.input
+	if t.home != nil {
+		t.home.carry(f)
+		return
+	}
 	if t.w.strikes(t.w.faults.FrameLoss) {
 		t.w.count("frame lost")
 		t.w.tracef("%s: frame to %d is lost", t, f.to.id)

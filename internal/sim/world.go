@@ -57,13 +57,26 @@ const (
 	Interruptions
 	// StoreFailures: tasks tell when they cannot store what they commit.
 	StoreFailures
+	// Incarnations: of two processes in one place the later one is right.
+	Incarnations
+	// Leases: who hears nothing of the other end for the lease gives it up.
+	Leases
+	// StartOnce: a start that goes back to a checkpoint does so only once.
+	StartOnce
+	// OldStarts: a start in whose place another one has come takes nothing back.
+	OldStarts
+	// MastersWord: no worker is moved that its topology master says is connected.
+	MastersWord
+	// Links: a generation ends with the links that it uses.
+	Links
 )
 
 // Options say what to run.
 type Options struct {
-	Seed  uint64
-	Off   Rule      // rules to do without
-	Trace io.Writer // a line for everything that happens; nil for none
+	Seed    uint64
+	Cluster bool      // runs on a cluster: see fleet
+	Off     Rule      // rules to do without
+	Trace   io.Writer // a line for everything that happens; nil for none
 }
 
 // Result tells how a run went.
@@ -79,7 +92,11 @@ type Result struct {
 // left to happen, or until something is violated.
 func Run(o Options) Result {
 	w := newWorld(o)
-	w.operator.begin()
+	if o.Cluster {
+		w.fleet.begin()
+	} else {
+		w.operator.begin()
+	}
 	for more := true; more && w.violation == nil; {
 		more = w.step()
 	}
@@ -104,6 +121,7 @@ type world struct {
 	events int
 	done   bool
 	counts map[string]int
+	on     *process // in which something happens just now; nil: in none
 
 	shape    *shape
 	timing   timing
@@ -111,7 +129,8 @@ type world struct {
 	store    *store
 	target   *target
 	check    *checker
-	operator *operator
+	operator *operator // without a cluster
+	fleet    *fleet    // with one
 
 	violation error
 }
@@ -129,15 +148,24 @@ func newWorld(o Options) *world {
 	w.shape = drawShape(w.rng)
 	w.timing = drawTiming(w.rng)
 	w.faults = drawFaults(w.rng)
+	if o.Cluster {
+		w.fleet = newFleet(w)
+	}
 	w.adjust()
 	w.shape.drawPoison(w.rng, w.timing.PoisonAttempts, nil)
 	w.store = newStore(w)
 	w.target = newTarget(w)
 	w.check = newChecker(w)
-	w.operator = newOperator(w)
+	if !o.Cluster {
+		w.operator = newOperator(w)
+	}
 	w.tracef("topology %s", w.shape)
 	w.tracef("timing %+v", w.timing)
 	w.tracef("faults %+v", w.faults)
+	if o.Cluster {
+		w.tracef("cluster %+v", w.fleet.timing)
+		w.fleet.scheduleFaults()
+	}
 	w.scheduleFaults()
 	return w
 }
@@ -170,16 +198,44 @@ func (w *world) step() bool {
 	if !ok {
 		return false
 	}
-	w.now = ev.at
+	w.now, w.on = ev.at, nil
 	ev.do()
 	return true
 }
 
-// after lets do happen d from now.
-func (w *world) after(d time.Duration, do func()) { w.queue.push(w.now+d, do) }
+// after lets do happen d from now: in the process that asks for it, by its clock.
+func (w *world) after(d time.Duration, do func()) {
+	if w.on != nil {
+		w.on.after(d, do)
+		return
+	}
+	w.queue.push(w.now+d, do)
+}
 
 // at lets do happen at a moment, or now if that is past.
-func (w *world) at(at time.Duration, do func()) { w.queue.push(max(at, w.now), do) }
+func (w *world) at(at time.Duration, do func()) {
+	if w.on != nil {
+		w.on.after(max(0, at-w.on.clock()), do)
+		return
+	}
+	w.queue.push(max(at, w.now), do)
+}
+
+// clock returns what the clock of the process says in which something happens just now.
+func (w *world) clock() time.Duration {
+	if w.on != nil {
+		return w.on.clock()
+	}
+	return w.now
+}
+
+// outside lets do happen in no process.
+func (w *world) outside(do func()) {
+	was := w.on
+	w.on = nil
+	do()
+	w.on = was
+}
 
 func (w *world) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
 

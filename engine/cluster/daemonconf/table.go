@@ -100,7 +100,7 @@ var supervisor = []config.Key{
 	number("supervisor.worker.cpu.cores", 0, 0, 1<<10, scopeSupervisor, "Cores that each process uses at most (GOMAXPROCS). 0: no limit."),
 	checked(list("supervisor.master.ports", "", scopeSupervisor, "Ports that topology masters listen on for their workers, one for each that runs here, as in `6600-6619`; where a firewall is. Empty: any free one."), func(v string) error { _, err := Ports(v); return err }),
 	secs("supervisor.heartbeat.frequency.secs", 5, 1, scopeSupervisor, "Seconds between two heartbeats."),
-	secs("supervisor.monitor.frequency.secs", 3, 1, scopeSupervisor, "Seconds between two looks at the processes."),
+	secs("supervisor.monitor.frequency.secs", 60, 1, scopeSupervisor, "Seconds after which all assignments are read again, in case a change was not heard of."),
 	secs("supervisor.worker.timeout.secs", 30, 1, scopeSupervisor, "Seconds without a sign of life after which a process is ended and started again."),
 	secs("supervisor.worker.start.timeout.secs", 120, 1, scopeSupervisor, "The same for a process that was just started."),
 	number("supervisor.memory.capacity.mb", 0, 0, noMax, scopeSupervisor, "Megabytes of memory for workers. 0: what the machine has."),
@@ -112,8 +112,6 @@ var supervisor = []config.Key{
 	text("storm.health.check.dir", "", scopeSupervisor, "Folder of programs that say whether the machine is healthy: each must exit 0 and print no line that begins with ERROR. Empty: none."),
 	{Name: "storm.health.check.timeout.ms", Type: config.Int, Default: 5000, Min: 1, Max: noMax, Unit: time.Millisecond, Scope: scopeSupervisor,
 		Meaning: "Milliseconds that each of them has."},
-	{Name: "storm.health.check.fail.on.timeouts", Type: config.Bool, Default: true, Scope: scopeSupervisor,
-		Meaning: "One that takes longer says that the machine is not healthy."},
 }
 
 func checkURLs(v string) error {

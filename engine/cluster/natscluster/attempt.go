@@ -110,6 +110,7 @@ const (
 	codeWrongLast           = 10071
 	codeWrongLastReplicated = 10164
 	codeStreamNameInUse     = 10058
+	codeNoPeers             = 10005
 )
 
 // apiCode returns the code of an error of JetStream, 0 if it is none.

@@ -105,6 +105,9 @@ func (s *Store) makeStream(ctx context.Context, c jetstream.StreamConfig) error 
 		_, err := s.js.CreateStream(ctx, c)
 		return err
 	})
+	if apiCode(err) == codeNoPeers { // a group that has just started does not know all of its servers yet
+		err = s.unavailable(err)
+	}
 	if err != nil && apiCode(err) != codeStreamNameInUse {
 		return fmt.Errorf("make stream %s with %d replicas: %w", c.Name, c.Replicas, err)
 	}

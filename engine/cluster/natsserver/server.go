@@ -69,6 +69,10 @@ const (
 	payloadBytesMax = 8 << 20
 	memoryBytesMax  = 64 << 20
 	startTimeout    = 10 * time.Second
+	// A client or another server that was switched off is noticed after three of these.
+	// Until then requests go to it, and nobody answers them.
+	pingInterval = 4 * time.Second
+	pingsMax     = 2
 	loopback        = "127.0.0.1"
 )
 
@@ -187,6 +191,8 @@ func (o *Options) configuration() (*server.Options, error) {
 		Host:                   orLoopback(o.Host),
 		Port:                   o.Port,
 		MaxPayload:             payloadBytesMax,
+		
+		MaxPingsOut:            pingsMax,
 		JetStream:              true,
 		StoreDir:               o.StoreDir,
 		SyncAlways:             true,

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Make makes a certificate for 127.0.0.1, good for servers and clients, which is its own
-// CA. It returns the paths of its file and of that of its key.
-func Make(t *testing.T) (cert, key string) {
+// Make makes a certificate for 127.0.0.1, or for names instead, good for servers and
+// clients, which is its own CA. It returns the paths of its file and of that of its key.
+func Make(t *testing.T, names ...string) (cert, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -28,6 +28,9 @@ func Make(t *testing.T) (cert, key string) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "isobar"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if len(names) > 0 {
+		template.IPAddresses, template.DNSNames = nil, names
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, secret.Public(), secret)
 	if err != nil {
