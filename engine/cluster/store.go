@@ -100,6 +100,12 @@ type Store interface {
 	Close() error
 }
 
+// Sweeper is a Store that has something to tidy up now and then, such as parts of objects
+// whose writers have died.
+type Sweeper interface {
+	Sweep(ctx context.Context) error
+}
+
 // Services: what Request and Serve are given. Nimbus serves ServiceNimbus, its leader
 // alone; each supervisor and each topology master have one of their own.
 const ServiceNimbus = "nimbus"

@@ -234,18 +234,10 @@ func (c *testCluster) submitAs(user, name string, set ...string) cluster.Assignm
 	done, err := request[cluster.Submitted](context.Background(), cl, cluster.VerbSubmit, s)
 	c.must(err)
 	c.must(cl.Close())
-	for range 60 {
-		a, err := c.assignment(done.ID)
-		if err == nil {
-			return a
-		}
-		if !errors.Is(err, cluster.ErrNotFound) {
-			c.t.Fatal(err)
-		}
-		c.sleep(time.Second)
-	}
-	c.t.Fatalf("%s is assigned to nobody", name)
-	panic("not reached")
+	synctest.Wait()
+	a, err := c.assignment(done.ID)
+	c.must(err)
+	return a
 }
 
 func (c *testCluster) assignment(id string) (a cluster.Assignment, err error) {

@@ -187,6 +187,7 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 		Environment:    c.List("supervisor.environment"),
 		WorkerMemoryMB: c.Int("supervisor.worker.memory.mb"), WorkerCPU: c.Int("supervisor.worker.cpu.cores"),
 		HeartbeatEvery: c.Duration("supervisor.heartbeat.frequency.secs"),
+		ResyncEvery:    c.Duration("supervisor.monitor.frequency.secs"),
 		WorkerTimeout:  c.Duration("supervisor.worker.timeout.secs"),
 		StartTimeout:   c.Duration("supervisor.worker.start.timeout.secs"),
 		Lease:          c.Duration("supervisor.worker.lease.secs"),

@@ -10,21 +10,22 @@ import (
 	"github.com/isobar-io/isobar/engine/cluster"
 )
 
-// goesOn plays a topology master that tells every 2 seconds that a component has processed
-// 100 tuples a second more.
+// goesOn plays a topology master that tells every 2 seconds how much its components have
+// processed: 10 and 2500 tuples a second.
 func (c *testCluster) goesOn(a cluster.Assignment, seconds int) {
-	for n := uint64(1); n <= uint64(seconds)/2; n++ {
+	for n := uint64(2); n <= uint64(seconds)/2+1; n++ {
+		c.sleep(2 * time.Second)
 		c.runs(a, func(s *cluster.RunStatus) {
 			s.Beat = n
-			s.Components[0].Emitted, s.Components[1].Executed = 20*n, 5000*n
+			s.Components[0].Emitted, s.Components[1].Executed = 1000+20*(n-1), 9000+5000*(n-1)
 		})
-		c.sleep(2 * time.Second)
 	}
 }
 
 func TestMonitorPrintsLines(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		a := c.submit("words")
+		c.runs(a, nil)
 		began := time.Now()
 		out, errOut, end := c.background("monitor", "words", "-i", "3")
 		c.goesOn(a, 8)
@@ -47,6 +48,7 @@ func TestMonitorPrintsLines(t *testing.T) {
 func TestMonitorAsJSONOfOneComponent(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		a := c.submit("words")
+		c.runs(a, nil)
 		out, _, end := c.background("monitor", "words", "-i", "5", "--count", "2", "--json", "-m", "count")
 		c.goesOn(a, 16)
 		if code := end(); code != exitOK {
@@ -71,7 +73,9 @@ func TestMonitorEndsWithItsTopology(t *testing.T) {
 			a := c.submit(name)
 			out, errOut, end := c.background("monitor", name, "-i", "1")
 			c.sleep(1500 * time.Millisecond)
-			c.runs(a, func(s *cluster.RunStatus) { s.Phase, s.Error = phase, map[cluster.Phase]string{cluster.PhaseFailed: "gave up"}[phase] })
+			c.runs(a, func(s *cluster.RunStatus) {
+				s.Phase, s.Error = phase, map[cluster.Phase]string{cluster.PhaseFailed: "gave up"}[phase]
+			})
 			c.sleep(5 * time.Second)
 			wantCode, wantErr := exitOK, ""
 			if phase == cluster.PhaseFailed {

@@ -73,7 +73,7 @@ const (
 	// Until then requests go to it, and nobody answers them.
 	pingInterval = 4 * time.Second
 	pingsMax     = 2
-	loopback        = "127.0.0.1"
+	loopback     = "127.0.0.1"
 )
 
 // Server is a running server.
@@ -191,7 +191,7 @@ func (o *Options) configuration() (*server.Options, error) {
 		Host:                   orLoopback(o.Host),
 		Port:                   o.Port,
 		MaxPayload:             payloadBytesMax,
-		
+		PingInterval:           pingInterval,
 		MaxPingsOut:            pingsMax,
 		JetStream:              true,
 		StoreDir:               o.StoreDir,

@@ -19,6 +19,9 @@ type standing struct {
 	launching bool
 	// supervisor returns the last heartbeat of a supervisor, and how long ago it came.
 	supervisor func(id string) (cluster.Supervisor, time.Duration)
+	// apart, if set, returns how long the topology master has told that a worker is not
+	// connected.
+	apart func(worker string) time.Duration
 }
 
 // masterLost reports whether the topology master is to be placed anew. A supervisor that is
@@ -38,7 +41,9 @@ func (s *standing) masterLost(l limits) bool {
 
 // workersLost returns the slots of workers that are to be placed anew. A worker that is
 // connected to its topology master lives, whatever its supervisor does; so nobody is judged
-// without a word of the master, and workers have time to find a new one.
+// without a word of the master, and workers have time to find a new one. One whose
+// supervisor is well, and which the master waits for in vain, may be cut off from it, or
+// cannot start there: after the time that a launch may take, another place is tried.
 func (s *standing) workersLost(l limits) []cluster.Slot {
 	if s.run == nil || s.silence > l.task || s.reporting <= l.task {
 		return nil
@@ -49,7 +54,7 @@ func (s *standing) workersLost(l limits) []cluster.Slot {
 			continue
 		}
 		sup, quiet := s.supervisor(w.Supervisor)
-		if quiet > l.supervisor || sup.ID != "" && (sup.Unhealthy != "" || !slices.Contains(sup.Ports, w.Port)) {
+		if s.apart != nil && s.apart(w.ID()) > l.launch || quiet > l.supervisor || sup.ID != "" && (sup.Unhealthy != "" || !slices.Contains(sup.Ports, w.Port)) {
 			lost = append(lost, w.Slot)
 		}
 	}

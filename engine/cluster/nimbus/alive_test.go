@@ -22,6 +22,7 @@ func TestWhoIsLost(t *testing.T) {
 		connected  bool
 		sick       string
 		portGone   bool
+		apart      int // how long the master has missed the worker
 		masterLost bool
 		workerLost bool
 	}{
@@ -29,7 +30,8 @@ func TestWhoIsLost(t *testing.T) {
 		{name: "supervisor dead, worker connected", master: 2, reporting: 500, ofMaster: ok, ofWorker: 900, connected: true},
 		{name: "supervisor dead, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: 61, workerLost: true},
 		{name: "supervisor silent for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: 60},
-		{name: "supervisor alive, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok},
+		{name: "supervisor alive, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 120},
+		{name: "supervisor alive, worker missed for long", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 121, workerLost: true},
 		{name: "nobody says who is connected", master: 31, reporting: 500, ofMaster: 29, ofWorker: 900},
 		{name: "a new master that workers have not found yet", master: 2, reporting: 30, ofMaster: ok, ofWorker: 900},
 		{name: "the machine is not healthy, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, sick: "disk", workerLost: true},
@@ -59,6 +61,7 @@ func TestWhoIsLost(t *testing.T) {
 					return sup, time.Duration(c.ofWorker) * time.Second
 				},
 			}
+			s.apart = func(string) time.Duration { return time.Duration(c.apart) * time.Second }
 			if s.launching = c.noRun; !c.noRun {
 				s.run = &cluster.RunStatus{}
 				if c.connected {

@@ -21,10 +21,19 @@ func versions(t cluster.Topology) iter.Seq[cluster.Version] {
 	}
 }
 
+// sweepEvery is how often the coordination store is tidied up.
+const sweepEvery = time.Hour
+
 // clean removes what no topology names: programs, buckets and assignments. What it finds is
 // left alone for a while first, counted by the leader's own clock, because a submission may be
 // on its way, and because a topology without a record may be one that was lost.
 func (l *leader) clean(ctx context.Context) error {
+	if s, ok := l.Store.(cluster.Sweeper); ok && time.Since(l.swept) >= sweepEvery {
+		l.swept = time.Now()
+		if err := s.Sweep(ctx); err != nil {
+			l.Log.Warn("tidying up the coordination store", "error", err)
+		}
+	}
 	if err := l.assignments.load(ctx); err != nil { // an earlier leader may have made one late
 		return err
 	}

@@ -33,6 +33,7 @@ type leader struct {
 	unused  map[string]time.Time
 	cleaned time.Time // when it was last looked for what nobody needs
 	stale   bool      // a write has failed: all is read again before the next
+	swept   time.Time // when the coordination store was last tidied up
 	away    bool      // the store did not answer
 
 	asks   chan ask
@@ -46,6 +47,29 @@ type bucket struct {
 	run  *cluster.RunStatus
 	// since is when this process of the topology master was first heard of.
 	since time.Time
+	// apart is since when each worker of the assignment of that number has been missed.
+	apart  map[string]time.Time
+	number uint64
+}
+
+// miss notes which workers of an assignment are connected, and returns how long one is not.
+func (b *bucket) miss(a cluster.Assignment, connected []string, now time.Time) func(worker string) time.Duration {
+	if b.apart == nil || b.number != a.Number {
+		b.apart, b.number = map[string]time.Time{}, a.Number
+	}
+	for _, w := range a.Workers {
+		if since, missed := b.apart[w.ID()]; slices.Contains(connected, w.ID()) {
+			delete(b.apart, w.ID())
+		} else if !missed || since.After(now) {
+			b.apart[w.ID()] = now
+		}
+	}
+	return func(worker string) time.Duration {
+		if since, missed := b.apart[worker]; missed {
+			return now.Sub(since)
+		}
+		return 0
+	}
 }
 
 // ask is a request for the loop.

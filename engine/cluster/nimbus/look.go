@@ -78,6 +78,9 @@ func (l *leader) reload(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("topology %s: %w", id, err))
 		}
 		b.read()
+		if l.away {
+			b.apart = nil
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

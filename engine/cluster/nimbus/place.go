@@ -85,6 +85,7 @@ func (l *leader) places(t cluster.Topology, a cluster.Assignment, now time.Time)
 	if b := l.own[t.ID]; b != nil && b.run != nil && b.run.Epoch == a.Version.Epoch {
 		s.run = b.run
 		s.reporting = min(now.Sub(b.since), now.Sub(l.heard.since))
+		s.apart = b.miss(a, b.run.Workers, now)
 	}
 	if at, ok := l.placed[t.ID]; ok {
 		s.launching = now.Sub(at) <= s.silence
