@@ -38,6 +38,7 @@ const (
 	VerbBlobDeleted = "blob-delete" // BlobChange → nothing
 	VerbBlobACL     = "blob-acl"    // BlobChange → nothing
 	VerbBlobs       = "blobs"       // nothing → []BlobInfo
+	VerbBlobRead    = "blob-read"   // BlobRead → BlobPart
 
 	// A supervisor's own. It answers VerbHealth with NodeHealth.
 	VerbKillWorkers = "kill-workers" // nothing → KilledWorkers
@@ -197,6 +198,21 @@ type SavepointTaken struct {
 type BlobChange struct {
 	Key string   `json:"key"`
 	ACL []string `json:"acl,omitempty"` // u:USER:rwa or o::r--
+}
+
+// BlobRead asks for a part of a blob's content: from Offset on, of the content of that
+// Revision, any if it is "".
+type BlobRead struct {
+	Key      string `json:"key"`
+	Offset   int64  `json:"offset"`
+	Revision string `json:"revision,omitempty"`
+}
+
+// BlobPart is a part of a blob's content; the last one has Last.
+type BlobPart struct {
+	Data     []byte `json:"data"`
+	Revision string `json:"revision"`
+	Last     bool   `json:"last"`
 }
 
 // BlobInfo is a blob in a list.

@@ -122,23 +122,17 @@ func newBlobCat(d dial) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
-				all, err := request[[]cluster.BlobInfo](ctx, c, cluster.VerbBlobs, nil)
-				if err != nil {
-					return err
+				ask := cluster.BlobRead{Key: args[0]}
+				for {
+					part, err := request[cluster.BlobPart](ctx, c, cluster.VerbBlobRead, ask)
+					if err != nil {
+						return err
+					}
+					if _, err := cmd.OutOrStdout().Write(part.Data); err != nil || part.Last {
+						return err
+					}
+					ask.Offset, ask.Revision = ask.Offset+int64(len(part.Data)), part.Revision
 				}
-				if !slices.ContainsFunc(all, func(b cluster.BlobInfo) bool { return b.Key == args[0] }) {
-					return fmt.Errorf("there is no blob %q that you may read: see 'isobar blob list'", args[0])
-				}
-				objects, err := c.Store.Objects(ctx, cluster.ObjectsBlobs)
-				if err != nil {
-					return err
-				}
-				content, _, err := objects.Get(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				_, err = io.Copy(cmd.OutOrStdout(), content)
-				return errors.Join(err, content.Close())
 			})
 		},
 	}

@@ -42,7 +42,7 @@ words.txt  12.4 kB  ann    2000-01-01 00:00:00  u:bob:rw-, o::r--
 		}
 		for user, may := range map[string]bool{"bob": true, "cy": false} {
 			code, out, errOut := c.callAs(c.ctx, user, "blob", "cat", "words.txt")
-			if may != (code == exitOK && out == "new") || !may && !strings.Contains(errOut, `there is no blob "words.txt" that you may read`) {
+			if may != (code == exitOK && out == "new") || !may && !strings.Contains(errOut, `may not do this with blob "words.txt"`) {
 				t.Errorf("cat by %s: exit code %d, %q, %q", user, code, out, errOut)
 			}
 			if code, _, errOut := c.callAs(c.ctx, user, "blob", "delete", "words.txt"); code != exitFailed || !strings.Contains(errOut, "may not do this with blob") {
@@ -70,7 +70,7 @@ func TestBlobsRefuseWhatIsWrong(t *testing.T) {
 		for _, line := range []string{"update k " + file, "delete k", "set-acl k o::r"} {
 			c.fails(exitFailed, "blob "+line, `blob "k" does not exist: create it first`)
 		}
-		c.fails(exitFailed, "blob cat k", `there is no blob "k" that you may read`)
+		c.fails(exitFailed, "blob cat k", `blob "k" does not exist`)
 		c.prints("No blobs.\n", "blob", "list")
 	})
 }

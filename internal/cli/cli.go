@@ -64,12 +64,22 @@ func newRoot(d dial) *cobra.Command {
 	transactions.AddCommand(newRollback(d))
 	configuration := newConfig()
 	configuration.AddCommand(newConfigGet(d))
-	root.AddCommand(checkpoints, states, transactions, newSavepoint(d), configuration, newVersion())
-	root.AddCommand(newTopologies(d), newStatus(d), newGetErrors(d), newMonitor(d), newLogs(d), newSetLogLevel(d))
-	root.AddCommand(newKill(d), newActivate(d), newDeactivate(d), newRebalance(d), newUploadCredentials(d))
-	root.AddCommand(newSupervisors(d), newHealth(d), newBlobs(d))
-	root.AddCommand(newDev(), newNATS(), newNimbus(), newSupervisor())
+	section(root, "Topologies in a cluster:",
+		newTopologies(d), newStatus(d), newGetErrors(d), newMonitor(d), newLogs(d), newSetLogLevel(d),
+		newKill(d), newActivate(d), newDeactivate(d), newRebalance(d), newUploadCredentials(d))
+	section(root, "Checkpoints:", checkpoints, states, transactions, newSavepoint(d))
+	section(root, "Clusters:", newSupervisors(d), newHealth(d), newBlobs(d), newDev(), newNATS(), newNimbus(), newSupervisor())
+	root.AddCommand(configuration, newVersion())
 	return root
+}
+
+// section adds commands under a title of their own.
+func section(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+		root.AddCommand(cmd)
+	}
 }
 
 // group returns a command that only has commands below it.

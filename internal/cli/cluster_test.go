@@ -277,14 +277,15 @@ func (c *testCluster) runs(a cluster.Assignment, edit func(*cluster.RunStatus)) 
 }
 
 // started plays a supervisor that has started all processes but the last worker, and knows
-// of one of an older epoch.
+// of that one of an older epoch.
 func (c *testCluster) started(a cluster.Assignment) {
 	c.mu.Lock()
 	for i, w := range a.Workers[:len(a.Workers)-1] {
 		c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: w.Port, Epoch: a.Version.Epoch, PID: 4001 + i, Running: true})
 	}
 	c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleMaster, Epoch: a.Version.Epoch, PID: 4000, Running: true, Restarts: 2, Exit: "exit\nstatus 2"})
-	c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: 6704, PID: 3999})
+	c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: a.Workers[len(a.Workers)-1].Port, PID: 3999},
+		cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: 6704})
 	c.mu.Unlock()
 	c.beat(1 << 40)
 	synctest.Wait()

@@ -62,7 +62,8 @@ func newNimbus() *cobra.Command {
 	var f daemonFlags
 	cmd := &cobra.Command{
 		Use:   "nimbus",
-		Short: "Run a nimbus: it takes submissions and says what runs where. Several may run; one leads.",
+		Short: "Run a nimbus, which takes submissions and says what runs where.",
+		Long:  "Run a nimbus: it takes submissions and says what runs where. Several may run; one leads.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf, err := f.read()
@@ -118,7 +119,7 @@ func newSupervisor() *cobra.Command {
 	var insecure bool
 	cmd := &cobra.Command{
 		Use:   "supervisor",
-		Short: "Run the supervisor of this machine: it starts and watches the processes of topologies.",
+		Short: "Run the supervisor of this machine, which starts and watches processes.",
 		Long: "Run the supervisor of this machine: it fetches topology programs, starts their processes and\n" +
 			"watches them. They go on when it ends, and the next one takes them over.",
 		Args: cobra.NoArgs,

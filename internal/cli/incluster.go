@@ -77,8 +77,8 @@ func (r *reach) goBack(cmd *cobra.Command, l *location, topology string, do func
 // lookTime is how long it may take to find a store that may not be reached from here.
 const lookTime = 15 * time.Second
 
-// lookAt opens the store of a topology, as its configuration and what is laid over it say, to
-// read what head names.
+// lookAt opens the store of a topology, as its configuration and what is laid over it say. Its
+// head must be of the same run as the one that the topology master has told.
 func lookAt(ctx context.Context, t cluster.Topology, own config.Values, head *checkpoint.Head) (*archive, error) {
 	whole, err := config.OfJSON("", t.Version.Config)
 	if err != nil {
@@ -109,6 +109,5 @@ func lookAt(ctx context.Context, t cluster.Topology, own config.Values, head *ch
 	if a.head.RunID != head.RunID {
 		return nil, errors.Join(fmt.Errorf("%s, as it is seen from here, holds another run of topology %s", name, t.Name), a.store.Close())
 	}
-	a.head = head
 	return a, nil
 }

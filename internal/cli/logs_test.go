@@ -107,24 +107,35 @@ func (b *syncBuffer) take() string {
 	return text
 }
 
-// background runs a command until end is called, which returns its exit code.
-func (c *testCluster) background(args ...string) (out, errOut *syncBuffer, end func() int) {
-	ctx, cancel := context.WithCancel(c.ctx)
-	out, errOut = new(syncBuffer), new(syncBuffer)
-	code := make(chan int, 1)
-	c.running.Go(func() { code <- run(ctx, c.dial("ann"), args, out, errOut) })
-	return out, errOut, func() int { cancel(); return <-code }
+// background is a command that goes on until it ends or is interrupted.
+type background struct {
+	out, errOut syncBuffer
+	cancel      context.CancelFunc
+	code        chan int
 }
+
+func (c *testCluster) background(args ...string) *background {
+	ctx, cancel := context.WithCancel(c.ctx)
+	b := &background{cancel: cancel, code: make(chan int, 1)}
+	c.running.Go(func() { b.code <- run(ctx, c.dial("ann"), args, &b.out, &b.errOut) })
+	return b
+}
+
+// runs reports whether it has not ended.
+func (b *background) runs() bool { return len(b.code) == 0 }
+
+// end interrupts it, if it runs, and returns its exit code.
+func (b *background) end() int { b.cancel(); return <-b.code }
 
 func TestLogsAreFollowed(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		a := c.submit("words")
 		c.log("master", "old\nlast\n")
-		out, errOut, end := c.background("logs", "words", "-f", "-n", "1")
+		b := c.background("logs", "words", "-f", "-n", "1")
 		is := func(want, wantErr string) {
 			t.Helper()
 			c.sleep(followEvery + time.Millisecond)
-			if got, gotErr := out.take(), errOut.take(); got != want || gotErr != wantErr {
+			if got, gotErr := b.out.take(), b.errOut.take(); got != want || gotErr != wantErr {
 				t.Errorf("printed %q and %q, want %q and %q", got, gotErr, want, wantErr)
 			}
 		}
@@ -140,7 +151,9 @@ func TestLogsAreFollowed(t *testing.T) {
 		c.tell(cluster.BucketAssignments, a.ID, a)
 		c.sleep(15 * time.Second) // nimbus looks at all
 		is("sup-a/6701 | late\n", "")
-		if code := end(); code != exitOK {
+		c.nimbus.Cut() // it is interrupted while it asks
+		is("", "")
+		if code := b.end(); code != exitOK || b.errOut.take() != "" {
 			t.Errorf("exit code %d", code)
 		}
 	})
@@ -151,7 +164,7 @@ func TestFollowedMasterIsMoved(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		c.submit("words")
 		c.log("master", "a long log of the first one\n")
-		out, errOut, end := c.background("logs", "words", "--follow", "--master")
+		b := c.background("logs", "words", "--follow", "--master")
 		c.sleep(followEvery / 2)
 		c.mu.Lock()
 		c.logs["master"] = []byte("second\n")
@@ -161,7 +174,7 @@ func TestFollowedMasterIsMoved(t *testing.T) {
 		c.logs["master"] = []byte("second\n" + strings.Repeat("gone ", 5) + "!third\n")
 		c.mu.Unlock()
 		c.sleep(followEvery)
-		if code, got, gotErr := end(), out.take(), errOut.take(); code != exitOK || got != "a long log of the first one\nsecond\n!third\n" || gotErr != "isobar: log of master: 25 bytes are not kept any more\n" {
+		if code, got, gotErr := b.end(), b.out.take(), b.errOut.take(); code != exitOK || got != "a long log of the first one\nsecond\n!third\n" || gotErr != "isobar: log of master: 25 bytes are not kept any more\n" {
 			t.Errorf("exit code %d, %q, %q", code, got, gotErr)
 		}
 	})

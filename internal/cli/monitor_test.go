@@ -27,9 +27,9 @@ func TestMonitorPrintsLines(t *testing.T) {
 		a := c.submit("words")
 		c.runs(a, nil)
 		began := time.Now()
-		out, errOut, end := c.background("monitor", "words", "-i", "3")
+		b := c.background("monitor", "words", "-i", "3")
 		c.goesOn(a, 8)
-		if code := end(); code != exitOK || errOut.take() != "" {
+		if code := b.end(); code != exitOK || b.errOut.take() != "" {
 			t.Errorf("exit code %d", code)
 		}
 		at := func(secs int) string { return moment(began.Add(time.Duration(secs) * time.Second).UnixMilli()) }
@@ -38,7 +38,7 @@ func TestMonitorPrintsLines(t *testing.T) {
 			at(3) + "  count                     3            0.0          2,500           12\n" +
 			at(6) + "  lines                     1             10            0.0           12\n" +
 			at(6) + "  count                     3            0.0          2,500           12\n"
-		got := out.take()
+		got := b.out.take()
 		if got != want {
 			t.Errorf("it prints\n%s\nwant\n%s", got, want)
 		}
@@ -49,20 +49,29 @@ func TestMonitorAsJSONOfOneComponent(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		a := c.submit("words")
 		c.runs(a, nil)
-		out, _, end := c.background("monitor", "words", "-i", "5", "--count", "2", "--json", "-m", "count")
-		c.goesOn(a, 16)
-		if code := end(); code != exitOK {
+		b := c.background("monitor", "words", "-i", "1", "--count", "9", "--json", "-m", "count")
+		c.goesOn(a, 8)
+		if !b.runs() {
+			t.Error("it ended too early")
+		}
+		c.goesOn(a, 2)
+		if b.runs() {
+			t.Error("it goes on after the last report")
+		}
+		if code := b.end(); code != exitOK {
 			t.Errorf("exit code %d", code)
 		}
-		dec := json.NewDecoder(strings.NewReader(out.take()))
-		for range 2 {
+		dec := json.NewDecoder(strings.NewReader(b.out.take()))
+		for i := range 9 {
 			var r report
-			if err := dec.Decode(&r); err != nil || len(r.Components) != 1 || r.Components[0].Component != "count" || r.Components[0].ExecutedS != 2500 || r.Phase != cluster.PhaseRunning || r.Workers != 2 {
+			if err := dec.Decode(&r); err != nil || len(r.Components) != 1 || r.Components[0].Component != "count" || r.Phase != cluster.PhaseRunning || r.Workers != 2 {
 				t.Errorf("JSON holds %+v, %v", r, err)
+			} else if got := r.Components[0].ExecutedS; i >= 2 && got != 2500 { // nothing new each other second
+				t.Errorf("report %d: %v tuples a second", i, got)
 			}
 		}
 		if dec.More() {
-			t.Error("there are more than 2 reports")
+			t.Error("there are more than 9 reports")
 		}
 	})
 }
@@ -71,7 +80,7 @@ func TestMonitorEndsWithItsTopology(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		for name, phase := range map[string]cluster.Phase{"good": cluster.PhaseFinished, "bad": cluster.PhaseFailed} {
 			a := c.submit(name)
-			out, errOut, end := c.background("monitor", name, "-i", "1")
+			b := c.background("monitor", name, "-i", "1")
 			c.sleep(1500 * time.Millisecond)
 			c.runs(a, func(s *cluster.RunStatus) {
 				s.Phase, s.Error = phase, map[cluster.Phase]string{cluster.PhaseFailed: "gave up"}[phase]
@@ -81,8 +90,11 @@ func TestMonitorEndsWithItsTopology(t *testing.T) {
 			if phase == cluster.PhaseFailed {
 				wantCode, wantErr = exitFailed, "isobar: topology bad has failed: gave up\n"
 			}
-			got, gotErr := out.take(), errOut.take()
-			if code := end(); code != wantCode || gotErr != wantErr || !strings.Contains(got, "topology "+name+" is ACTIVE, and its topology master has told nothing yet\n") || !strings.Contains(got, "  count                     3              -              -           12\n") {
+			got, gotErr := b.out.take(), b.errOut.take()
+			if b.runs() {
+				t.Errorf("%s: it goes on", name)
+			}
+			if code := b.end(); code != wantCode || gotErr != wantErr || !strings.Contains(got, "topology "+name+" is ACTIVE, and its topology master has told nothing yet\n") || !strings.Contains(got, "  count                     3              -              -           12\n") {
 				t.Errorf("%s: exit code %d, %q, prints\n%s", name, code, gotErr, got)
 			}
 		}

@@ -20,7 +20,7 @@ func newNATS() *cobra.Command {
 	var insecure bool
 	cmd := &cobra.Command{
 		Use:   "nats",
-		Short: "Run the coordination store of a cluster: a NATS server, alone or one of a group of three.",
+		Short: "Run the coordination store of a cluster, a NATS server.",
 		Long: "Run the coordination store of a cluster: a NATS server with JetStream, alone or one of a group of\n" +
 			"three. Any other NATS server from 2.12 on does as well.",
 		Args: cobra.NoArgs,

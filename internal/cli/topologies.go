@@ -248,6 +248,8 @@ func stateOf(p cluster.ProcessStatus, known bool) string {
 		return "not started"
 	case p.Running:
 		return "running"
+	case p.PID == 0 && p.Exit == "":
+		return "starting"
 	}
 	return "ended"
 }

@@ -72,15 +72,24 @@ COMPONENT  TASKS  EMITTED  EXECUTED
 lines      1      1,000    0
 count      3      0        9,000
 
-PROCESS  SUPERVISOR  PORT  TASKS  PID   STATE           RESTARTS  LAST END
-master   sup-a       -     -      4000  running         2         exit status 2
-worker   sup-a       6700  2      4001  connected       0
-worker   sup-a       6701  2      -     not started     0
-worker   sup-a       6704  -      3999  ended, epoch 0  0
+PROCESS  SUPERVISOR  PORT  TASKS  PID   STATE              RESTARTS  LAST END
+master   sup-a       -     -      4000  running            2         exit status 2
+worker   sup-a       6700  2      4001  connected          0
+worker   sup-a       6701  2      -     not started        0
+worker   sup-a       6701  -      3999  ended, epoch 0     0
+worker   sup-a       6704  -      -     starting, epoch 0  0
 `, "status", "words")
 		var d cluster.Detail
-		if c.json(&d, "status", "words"); d.Topology.ID != a.ID || d.Run.Committed != 12 || len(d.Processes) != 3 || d.Processes[0].Supervisor != "sup-a" {
+		if c.json(&d, "status", "words"); d.Topology.ID != a.ID || d.Run.Committed != 12 || len(d.Processes) != 4 || d.Processes[0].Supervisor != "sup-a" {
 			t.Errorf("JSON holds %+v", d)
+		}
+		d.Run.Epoch = 0 // the new one has not told anything yet
+		var old strings.Builder
+		if err := printStatus(&old, d); err != nil {
+			t.Error(err)
+		}
+		if out := old.String(); !strings.Contains(out, "0 of 2 workers\n    epoch 0 was last: running, up 1m2s") || strings.Contains(out, "connected") {
+			t.Errorf("with the status of an old epoch it prints\n%s", out)
 		}
 		c.fails(exitFailed, "status wrods", `topology "wrods" is not there, did you mean words?`)
 	})
@@ -142,6 +151,9 @@ lines, task 1, 2000-01-01 00:00:02 UTC
 		c.prints("Topology words\n    gave up\n", "get-errors", "words")
 		if c.json(&got, "get-errors", "words"); got.Error != "gave up" {
 			t.Errorf("JSON holds %+v", got)
+		}
+		if got := latestOf(cluster.Detail{Run: &cluster.RunStatus{Error: "of the run"}}); got.Error != "of the run" {
+			t.Errorf("before nimbus knows it, the error is %q", got.Error)
 		}
 		c.fails(exitFailed, "get-errors other", `topology "other" is not there`)
 	})

@@ -5,16 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
-)
 
-// errLocked: another open file holds the lock.
-var errLocked = errors.New("locked")
-
-const (
-	// dying is how long a process that was killed may take to let go of its lock.
-	dying    = 2 * time.Second
-	tryEvery = 20 * time.Millisecond
+	"github.com/isobar-io/isobar/internal/filelock"
 )
 
 // lockFolder makes this server the only user of a folder until free is called or the
@@ -27,30 +19,12 @@ func lockFolder(dir string) (free func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = lockPatiently(f)
-	if errors.Is(err, errLocked) {
+	err = filelock.Claim(f)
+	if errors.Is(err, filelock.ErrLocked) {
 		err = fmt.Errorf("another server uses %s: stop that one, or use another folder", dir)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f.Close, nil
-}
-
-func lockPatiently(f *os.File) error {
-	again := time.NewTicker(tryEvery)
-	defer again.Stop()
-	end := time.NewTimer(dying)
-	defer end.Stop()
-	for {
-		err := lock(f)
-		if !errors.Is(err, errLocked) {
-			return err
-		}
-		select {
-		case <-again.C:
-		case <-end.C:
-			return err
-		}
-	}
 }

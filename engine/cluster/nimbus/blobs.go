@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/isobar-io/isobar/engine/cluster"
@@ -96,6 +97,37 @@ func (l *leader) deleteBlob(ctx context.Context, user string, c cluster.BlobChan
 		return l.wrote(err)
 	}
 	return l.wrote(l.blobs.remove(ctx, cluster.KeyOfBlob(c.Key)))
+}
+
+// blobPart is how much of a blob goes into one reply.
+const blobPart = 640 << 10
+
+// readBlob returns a part of the content of a blob, from its store: users have no right to
+// read there themselves.
+func (l *leader) readBlob(ctx context.Context, user string, r cluster.BlobRead) (part cluster.BlobPart, err error) {
+	if _, err := l.blob(user, r.Key, cluster.AccessRead); err != nil {
+		return part, err
+	}
+	objects, err := l.Store.Objects(ctx, cluster.ObjectsBlobs)
+	if err != nil {
+		return part, err
+	}
+	content, object, err := objects.Get(ctx, r.Key)
+	if err != nil {
+		return part, fmt.Errorf("read blob %q: %w", r.Key, err)
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	if r.Revision != "" && r.Revision != object.Revision {
+		return part, fmt.Errorf("blob %q was replaced while it was read: read it again", r.Key)
+	}
+	if _, err := io.CopyN(io.Discard, content, r.Offset); err != nil {
+		return part, fmt.Errorf("read blob %q from byte %d on: %w", r.Key, r.Offset, err)
+	}
+	part.Revision, part.Last = object.Revision, object.Size-r.Offset <= blobPart
+	if part.Data, err = io.ReadAll(io.LimitReader(content, blobPart)); err != nil {
+		return part, fmt.Errorf("read blob %q: %w", r.Key, err)
+	}
+	return part, nil
 }
 
 // listBlobs returns the blobs that a user may read.

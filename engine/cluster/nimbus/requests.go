@@ -65,6 +65,8 @@ func (l *leader) handleGeneral(ctx context.Context, user string, call cluster.Ca
 		return daemonconf.Shown(l.Conf), nil
 	case cluster.VerbBlobs:
 		return l.listBlobs(ctx, user)
+	case cluster.VerbBlobRead:
+		return with(call, func(r cluster.BlobRead) (any, error) { return l.readBlob(ctx, user, r) })
 	case cluster.VerbBlobCreated:
 		return with(call, func(b cluster.BlobChange) (any, error) { return nil, l.createBlob(ctx, user, b) })
 	case cluster.VerbBlobUpdated:

@@ -26,7 +26,7 @@ func Master(ctx context.Context, c Config) error {
 		return err
 	}
 	defer l.Close()
-	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1), announced: make(chan struct{}, 1), ended: make(chan struct{})}
 	m.status.began = time.Now()
 	return m.lead(ctx)
 }
@@ -39,9 +39,11 @@ type leader struct {
 	address  string
 	changed  chan struct{} // the status is to be told at once
 	ended    chan struct{} // closed when the run has
-	status   status
-	crew     atomic.Pointer[remote.Crew]
-	stop     atomic.Bool // the cluster wants the run to end
+	// announced: a topology master has told where it is.
+	announced chan struct{}
+	status    status
+	crew      atomic.Pointer[remote.Crew]
+	stop      atomic.Bool // the cluster wants the run to end
 
 	mu    sync.Mutex
 	place map[string][]int // the last one that was read
@@ -176,6 +178,11 @@ func (m *leader) told(e cluster.Entry, end func()) {
 			place[w.ID()] = w.Tasks
 		}
 		m.replace(place)
+	case cluster.KeyMaster:
+		select {
+		case m.announced <- struct{}{}:
+		default: // it will look
+		}
 	case cluster.KeyIntent:
 		in, ok := m.heed(e)
 		if !ok {
@@ -220,23 +227,5 @@ func (m *leader) activateUnknown() {
 	m.mu.Unlock()
 	if !known {
 		m.activate(true)
-	}
-}
-
-// announce tells workers where this topology master is, again whenever the store is back,
-// which may have lost everything.
-func (m *leader) announce(ctx context.Context) {
-	record := cluster.MasterRecord{Epoch: m.Epoch, Incarnation: m.Incarnation, Address: m.address, Listen: m.Metrics}
-	for {
-		if persist(ctx, m.Logger, "tell workers where their topology master is", func(ctx context.Context) error {
-			return put(ctx, m.Store, m.ID, cluster.KeyMaster, record)
-		}) != nil {
-			return
-		}
-		select {
-		case <-m.Store.Changes():
-		case <-ctx.Done():
-			return
-		}
 	}
 }
