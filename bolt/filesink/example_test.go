@@ -38,6 +38,9 @@ func printFiles(dir string) {
 		fmt.Println(err)
 	}
 	for _, name := range names {
+		if strings.HasPrefix(filepath.Base(name), ".") {
+			continue // its fence
+		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			fmt.Println(err)

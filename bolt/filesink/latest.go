@@ -28,8 +28,10 @@ type Latest struct {
 	state  *txn.State
 	values *txn.Value[[]byte]
 	line   []byte // scratch
+	fence  *fence
 
 	// Used by Publish only.
+	rename  func(from, to string) error
 	now     func() time.Time
 	written time.Time // when the file was last written or found unchanged; zero: not yet
 }
@@ -48,30 +50,42 @@ type Latest struct {
 // committed within a second of the last write is shown a little later. The first
 // batch after a start and the last before a stop are shown at once.
 //
-// The bolt must run as a single task, so give it GlobalGrouping. The file is not
-// fenced: do not let two topologies write the same one. The file that it replaces
-// need not be one of its own.
+// The bolt must run as a single task, so give it GlobalGrouping. The file that it
+// replaces need not be one of its own.
+//
+// The file is fenced: a process of an older generation that was stopped, even in the middle
+// of replacing it, never puts old content over newer. For that a hidden file stays beside
+// it, .NAME.fence, which says whose it is, and is locked while the file is replaced. A
+// process that is stopped just then holds up the next generation until it goes on or is
+// killed. On a file system that several machines share, the fence is as good as the locks
+// there. A topology with another run id, as a copy has, takes the file over from whoever
+// had it, and the other one fails when it writes next. So two topologies must still not
+// write the same file: they would take it from each other again and again.
 func NewLatest(path string) *Latest {
-	return &Latest{path: path, now: time.Now}
+	return &Latest{path: path, now: time.Now, rename: os.Rename}
 }
 
 // KeyFields returns none: whatever the first field is called, it is the key, and
 // Execute sets it.
 func (l *Latest) KeyFields() []string { return []string{} }
 
-// Open checks that the file can be written.
+// Open checks that the file can be replaced, and makes this generation the only one that may.
 func (l *Latest) Open(ctx *txn.Context, s *txn.State) error {
 	if ctx.TaskCount != 1 {
 		return txn.Fatal(fmt.Errorf("file sink %q: has %d tasks, but one file needs exactly 1", ctx.Component, ctx.TaskCount))
 	}
 	path, err := target(l.path)
+	if err == nil {
+		l.path = path
+		l.fence = newFence(filepath.Dir(path), filepath.Base(path), ctx, (*os.File).Sync)
+		err = l.fence.raise(ctx.Context())
+	}
+	if err == nil {
+		err = l.fence.guard(ctx.Context(), func() error { return atomicfile.Clean(path) })
+	}
 	if err != nil {
 		return fmt.Errorf("file sink %q: %w", ctx.Component, err)
 	}
-	if err := atomicfile.Clean(path); err != nil {
-		return fmt.Errorf("file sink %q: %w", ctx.Component, err)
-	}
-	l.path = path
 	l.state = s
 	l.values = txn.NewValue(s, "latest", txn.BytesCodec())
 	return nil
@@ -121,7 +135,7 @@ func (l *Latest) Execute(t *tuple.Tuple, _ *txn.Collector) error {
 }
 
 // Publish writes the file.
-func (l *Latest) Publish(_ context.Context, _ txn.BatchID, view txn.View, last bool) error {
+func (l *Latest) Publish(ctx context.Context, _ txn.BatchID, view txn.View, last bool) error {
 	if !last && !l.written.IsZero() && l.now().Sub(l.written) < pauseMin {
 		return txn.ErrPostponed
 	}
@@ -135,7 +149,10 @@ func (l *Latest) Publish(_ context.Context, _ txn.BatchID, view txn.View, last b
 		return err
 	}
 	if !same {
-		if err := atomicfile.Write(l.path, rows.render); err != nil {
+		replace := func(from, to string) error {
+			return l.fence.guard(ctx, func() error { return l.rename(from, to) })
+		}
+		if err := atomicfile.Replace(l.path, rows.render, replace); err != nil {
 			return err
 		}
 	}

@@ -35,10 +35,13 @@ type rig struct {
 }
 
 func open(path string) (*rig, error) {
+	return openIn(path, txn.NewContext(context.Background(), txn.Context{Component: "sink", TaskCount: 1}, nil))
+}
+
+func openIn(path string, ctx *txn.Context) (*rig, error) {
 	r := &rig{Latest: NewLatest(path), clock: time.Unix(1000, 0)}
 	r.now = func() time.Time { return r.clock }
 	r.state = txn.NewState(txn.StateConfig{Component: "sink", Groups: 16, To: 16, Backend: nothing{}, CacheBytes: 1 << 20})
-	ctx := txn.NewContext(context.Background(), txn.Context{Component: "sink", TaskCount: 1}, nil)
 	if err := r.Open(ctx, r.state); err != nil {
 		return nil, err
 	}
@@ -228,7 +231,7 @@ func TestPublishReportsAnUnwritableFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(dir); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Publish(t.Context(), 1, r.state.Live(), true); err == nil || !strings.Contains(err.Error(), "out.tsv") {

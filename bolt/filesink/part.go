@@ -42,12 +42,26 @@ type openRef struct {
 	Since   int64 `json:"since"`   // when it was begun, Unix milliseconds
 }
 
-// handle is what Commit returns: the parts that are complete with a batch, and the
-// one that is not. Its encoding is JSON.
+// copiedRef is a part that was open with a batch from which the task went on with a copy.
+// It stays as long as anybody may go back to that batch.
+type copiedRef struct {
+	Name  string      `json:"name"`
+	Batch txn.BatchID `json:"batch"`
+}
+
+// handle is what Commit returns: the parts that are complete with a batch, the one that
+// is not, and those that only older checkpoints need. Its encoding is JSON.
 type handle struct {
-	Version int       `json:"v"`
-	Publish []partRef `json:"publish,omitempty"`
-	Open    *openRef  `json:"open,omitempty"`
+	Version int         `json:"v"`
+	Publish []partRef   `json:"publish,omitempty"`
+	Open    *openRef    `json:"open,omitempty"`
+	Copied  []copiedRef `json:"copied,omitempty"`
+}
+
+// keeps reports whether a hidden part is not to be discarded at a start from h.
+func (h handle) keeps(name string) bool {
+	return h.Open != nil && name == h.Open.Name ||
+		slices.ContainsFunc(h.Copied, func(c copiedRef) bool { return c.Name == name })
 }
 
 const handleVersion = 1
@@ -148,7 +162,7 @@ func verifyPart(path string, ref partRef, w io.Writer) error {
 
 // publishPart gives a part its name. A part that has it already, or that a consumer
 // has taken away since, is left as it is.
-func publishPart(dir string, ref partRef) error {
+func publishPart(dir string, ref partRef, rename func(from, to string) error) error {
 	from, to := filepath.Join(dir, hidden(ref.Name)), filepath.Join(dir, ref.Name)
 	info, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,10 +180,7 @@ func publishPart(dir string, ref partRef) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil // a stopped process of an older generation woke up and was faster
+	return rename(from, to)
 }
 
 // syncFolder makes what was created, renamed and removed in dir durable.

@@ -39,9 +39,11 @@ type Rolling struct {
 	opts   RollingOptions
 	now    func() time.Time
 	sync   func(*os.File) error
+	rename func(from, to string) error
 	prefix string // of the names of the task's parts
 	name   *regexp.Regexp
-	gen    txn.Generation
+	ctx    *txn.Context
+	fence  *fence // of this generation
 
 	// Of the task.
 	batch  txn.BatchID // that is open
@@ -54,7 +56,7 @@ type Rolling struct {
 
 	// Of the committer.
 	waiting []committed
-	old     *committed // what was copied, and can go when nobody goes back to its batch
+	copied  []copiedRef // may still be gone back to
 }
 
 // committed are the parts that are complete with a batch.
@@ -72,17 +74,21 @@ type committed struct {
 // where generation and batch are those in which it was begun; the files of a task sort
 // by name in the order in which they were written. Files whose names begin with a dot
 // and end in .pending are being written; what is left of them after a crash goes away
-// with the next start.
+// with the next start, but what a kept checkpoint goes on from.
 //
 // A file with tuples of several batches shows only when it is complete. A restart
-// copies what was committed of an incomplete one, so that a stopped process of an
-// older generation that wakes up does no harm. A published file belongs to whoever
+// copies what was committed of an incomplete one. A published file belongs to whoever
 // reads it, who may remove it; but a topology that goes back to a checkpoint at which the
 // file was incomplete needs it.
 //
 // Several tasks, components and topologies may share a folder, but a topology that
 // begins from nothing refuses one that holds files of its name. The number of tasks
 // is fixed as long as checkpoints are kept.
+//
+// The files are fenced: a process of an older generation that was stopped and wakes up
+// shows and removes nothing any more. For that a hidden file of each task stays in the
+// folder, .TOPOLOGY~COMPONENT~TASK.fence; what is said of the fence at [NewLatest] holds for
+// it, too.
 func NewRolling(dir string, o RollingOptions) *Rolling {
 	if o.RollBatches == 0 && o.RollBytes == 0 && o.RollAfter == 0 {
 		o.RollBatches = 1
@@ -90,7 +96,7 @@ func NewRolling(dir string, o RollingOptions) *Rolling {
 	if o.Format.append == nil {
 		o.Format = Lines()
 	}
-	return &Rolling{dir: dir, opts: o, now: time.Now, sync: (*os.File).Sync}
+	return &Rolling{dir: dir, opts: o, now: time.Now, sync: (*os.File).Sync, rename: os.Rename}
 }
 
 // Open checks the options and makes the folder.
@@ -115,43 +121,93 @@ func (r *Rolling) Open(ctx *txn.Context) error {
 	if err != nil {
 		return fmt.Errorf("rolling sink: %w", err)
 	}
-	r.dir, r.gen = dir, ctx.Generation
+	r.dir, r.ctx = dir, ctx
 	r.prefix = fmt.Sprintf("%s~%s~%d~", ctx.Topology, ctx.Component, ctx.TaskIndex)
 	r.name = regexp.MustCompile("^" + regexp.QuoteMeta(r.prefix) + `(\d+)~\d+~\d+\.\w+$`)
 	return nil
 }
 
-// InitState publishes what is committed, discards what is not, and goes on with the
-// part that was open.
+// InitState keeps older generations away, publishes what is committed, discards what is
+// not, and goes on with the part that was open.
 func (r *Rolling) InitState(handles []txn.Handle) error {
 	if len(handles) == 0 {
-		if err := r.refuseForeign(); err != nil {
-			return err
-		}
-		r.batch = 1
-		return r.discard(nil)
+		return r.begin()
 	}
-	var last handle
-	for _, h := range handles {
-		d, err := decodeHandle(h)
-		if err != nil {
+	decoded := make([]handle, len(handles))
+	for i, h := range handles {
+		var err error
+		if decoded[i], err = decodeHandle(h); err != nil {
 			return txn.Fatal(fmt.Errorf("rolling sink: %w", err))
 		}
+	}
+	if err := r.raiseFences(decoded); err != nil {
+		return err
+	}
+	ctx := r.ctx.Context()
+	for i, d := range decoded {
 		for _, ref := range d.Publish {
 			path := filepath.Join(r.dir, hidden(ref.Name))
 			if err := verifyPart(path, ref, io.Discard); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return txn.Fatal(fmt.Errorf("rolling sink: file %s of batch %d: %w", path, h.Batch, err))
+				return txn.Fatal(fmt.Errorf("rolling sink: file %s of batch %d: %w", path, handles[i].Batch, err))
 			}
 		}
-		if err := r.publish(d.Publish); err != nil {
+		if err := r.publish(ctx, d.Publish); err != nil {
 			return err
 		}
-		last, r.batch = d, h.Batch+1
+		r.batch = handles[i].Batch + 1
 	}
-	if err := r.discard(last.Open); err != nil {
+	last := decoded[len(decoded)-1]
+	if err := r.discard(ctx, last); err != nil {
 		return err
 	}
+	r.copied = last.Copied
 	return r.resume(last.Open)
+}
+
+// begin is InitState for a task that has never committed anything.
+func (r *Rolling) begin() error {
+	if err := r.refuseForeign(); err != nil { // before their fence is taken from them
+		return err
+	}
+	if err := r.raiseFences(nil); err != nil {
+		return err
+	}
+	if err := r.refuseForeign(); err != nil { // a stopped process may have woken up meanwhile
+		return err
+	}
+	r.batch = 1
+	return r.discard(r.ctx.Context(), handle{})
+}
+
+// partName matches the name of a part of any task; the first group names the task.
+var partName = regexp.MustCompile(`^(.+)~\d+~\d+~\d+\.\w+$`)
+
+// raiseFences makes this generation the only one that may publish parts of the task, and
+// those in its handles, which are of another name if the component was renamed.
+func (r *Rolling) raiseFences(handles []handle) error {
+	ctx, own := r.ctx.Context(), strings.TrimSuffix(r.prefix, "~")
+	r.fence = newFence(r.dir, own, r.ctx, r.sync)
+	if err := r.fence.raise(ctx); err != nil {
+		return fmt.Errorf("rolling sink: %w", err)
+	}
+	raised := map[string]bool{own: true}
+	for _, h := range handles {
+		refs := h.Publish
+		if h.Open != nil {
+			refs = append(slices.Clone(refs), h.Open.partRef)
+		}
+		for _, ref := range refs {
+			m := partName.FindStringSubmatch(ref.Name)
+			if m == nil || raised[m[1]] {
+				continue
+			}
+			raised[m[1]] = true
+			if err := newFence(r.dir, m[1], r.ctx, r.sync).raiseOther(ctx); err != nil {
+				return fmt.Errorf("rolling sink: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // refuseForeign returns an error if files of the task have been published, although
@@ -169,25 +225,40 @@ func (r *Rolling) refuseForeign() error {
 	return nil
 }
 
-// discard removes the hidden files of the task, but not the one that is kept, nor
-// those of a newer generation.
-func (r *Rolling) discard(keep *openRef) error {
-	entries, err := os.ReadDir(r.dir)
+// discard removes the hidden files of the task, but not those that its checkpoint and
+// older ones need, nor those of a newer generation.
+func (r *Rolling) discard(ctx context.Context, from handle) error {
+	err := r.fence.guard(ctx, func() error { return r.removeHidden(from) })
 	if err != nil {
 		return fmt.Errorf("rolling sink: %w", err)
+	}
+	return nil
+}
+
+func (r *Rolling) removeHidden(from handle) error {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(strings.TrimPrefix(e.Name(), "."), pending)
 		m := r.name.FindStringSubmatch(name)
-		if !ok || m == nil || !strings.HasPrefix(e.Name(), ".") || keep != nil && name == keep.Name {
+		if !ok || m == nil || !strings.HasPrefix(e.Name(), ".") || from.keeps(name) {
 			continue
 		}
-		if gen, err := strconv.ParseUint(m[1], 10, 64); err != nil || txn.Generation(gen) > r.gen {
+		if gen, err := strconv.ParseUint(m[1], 10, 64); err != nil || txn.Generation(gen) > r.ctx.Generation {
 			continue
 		}
-		if err := os.Remove(filepath.Join(r.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("rolling sink: %w", err)
+		if err := r.remove(e.Name()); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (r *Rolling) remove(name string) error {
+	if err := os.Remove(filepath.Join(r.dir, name)); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -211,7 +282,7 @@ func (r *Rolling) resume(open *openRef) error {
 	p.ref.Bytes, p.ref.CRC32C = open.Bytes, open.CRC32C
 	p.batches, p.since = open.Batches, time.UnixMilli(open.Since)
 	r.part = p
-	r.old = &committed{r.batch - 1, []partRef{open.partRef}}
+	r.copied = append(r.copied, copiedRef{open.Name, r.batch - 1})
 	return nil
 }
 
@@ -222,7 +293,7 @@ func (r *Rolling) shows(ref partRef) bool {
 
 func (r *Rolling) create() (*part, error) {
 	r.seq++
-	name := fmt.Sprintf("%s%06d~%08d~%03d%s", r.prefix, r.gen, r.batch, r.seq, r.opts.Format.suffix)
+	name := fmt.Sprintf("%s%06d~%08d~%03d%s", r.prefix, r.ctx.Generation, r.batch, r.seq, r.opts.Format.suffix)
 	p, err := createPart(r.dir, name, r.now())
 	if err != nil {
 		return nil, fmt.Errorf("rolling sink: %w", err)
@@ -312,7 +383,7 @@ func (r *Rolling) FinishBatch(n txn.BatchID, _ *txn.Collector) (any, error) {
 // because a second sync need not tell of what the first one has lost.
 func (r *Rolling) Commit(_ context.Context, n txn.BatchID, state any) ([]byte, error) {
 	fin := state.(*finished)
-	h := handle{Version: handleVersion}
+	h := handle{Version: handleVersion, Copied: r.copied}
 	for _, p := range fin.rolled {
 		if err := p.seal(r.sync); err != nil {
 			return nil, txn.Fatal(fmt.Errorf("rolling sink: %w", err))
@@ -337,32 +408,48 @@ func (r *Rolling) Commit(_ context.Context, n txn.BatchID, state any) ([]byte, e
 }
 
 // AckCommit gives the parts of all batches up to n their names.
-func (r *Rolling) AckCommit(_ context.Context, n, oldest txn.BatchID) error {
+func (r *Rolling) AckCommit(ctx context.Context, n, oldest txn.BatchID) error {
 	for len(r.waiting) > 0 && r.waiting[0].batch <= n {
-		if err := r.publish(r.waiting[0].parts); err != nil {
+		if err := r.publish(ctx, r.waiting[0].parts); err != nil {
 			return err
 		}
 		r.waiting = r.waiting[1:]
 	}
-	if r.old != nil && r.old.batch < min(n, oldest) {
-		for _, ref := range r.old.parts {
-			if err := os.Remove(filepath.Join(r.dir, hidden(ref.Name))); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("rolling sink: %w", err)
+	gone := func(c copiedRef) bool { return c.Batch < min(n, oldest) }
+	if !slices.ContainsFunc(r.copied, gone) {
+		return nil
+	}
+	err := r.fence.guard(ctx, func() error {
+		for _, c := range r.copied {
+			if gone(c) {
+				if err := r.remove(hidden(c.Name)); err != nil {
+					return err
+				}
 			}
 		}
-		r.old = nil
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("rolling sink: %w", err)
 	}
+	r.copied = slices.DeleteFunc(r.copied, gone)
 	return nil
 }
 
-func (r *Rolling) publish(parts []partRef) error {
+func (r *Rolling) publish(ctx context.Context, parts []partRef) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	for _, ref := range parts {
-		if err := publishPart(r.dir, ref); err != nil {
-			return fmt.Errorf("rolling sink: publish: %w", err)
+	err := r.fence.guard(ctx, func() error {
+		for _, ref := range parts {
+			if err := publishPart(r.dir, ref, r.rename); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("rolling sink: publish: %w", err)
 	}
 	return syncFolder(r.dir, r.sync)
 }
@@ -372,7 +459,7 @@ func (r *Rolling) Rollback(handles []txn.Handle) error {
 	if err := r.Close(); err != nil {
 		return err
 	}
-	r.waiting, r.old, r.ended = nil, nil, false
+	r.waiting, r.copied, r.ended = nil, nil, false
 	return r.InitState(handles)
 }
 

@@ -43,7 +43,7 @@ func lines(text string) []string {
 	return strings.SplitAfter(text, "\n")[:strings.Count(text, "\n")]
 }
 
-// shownFiles and hiddenFiles return the names in dir.
+// shownFiles and hiddenFiles return the names in dir, but fences.
 func shownFiles(t testing.TB, dir string) []string  { return names(t, dir, false) }
 func hiddenFiles(t testing.TB, dir string) []string { return names(t, dir, true) }
 
@@ -55,18 +55,20 @@ func names(t testing.TB, dir string, hidden bool) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") == hidden {
+		if strings.HasPrefix(e.Name(), ".") == hidden && !strings.HasSuffix(e.Name(), ".fence") {
 			names = append(names, e.Name())
 		}
 	}
 	return names
 }
 
+// clock returns a clock that goes on by a second whenever it is read.
+func clock() func() time.Time {
+	now := time.Unix(1000, 0)
+	return func() time.Time { now = now.Add(time.Second); return now }
+}
+
 func TestRollingConformance(t *testing.T) {
-	clock := func() func() time.Time {
-		now := time.Unix(1000, 0)
-		return func() time.Time { now = now.Add(time.Second); return now }
-	}
 	for name, o := range map[string]RollingOptions{
 		"all batches":           {RollBatches: 100},
 		"a file for each batch": {},
@@ -110,8 +112,13 @@ func TestLatestConformance(t *testing.T) {
 	bolttest.Run(t, func(t testing.TB) bolttest.Sink {
 		path := filepath.Join(t.TempDir(), "out.tsv")
 		return bolttest.Sink{
-			New:   func() txn.Bolt { return NewLatest(path) },
-			Tuple: event,
+			New: func() txn.Bolt {
+				l := NewLatest(path)
+				l.now = clock()
+				return l
+			},
+			Tuple:  event,
+			Fenced: true,
 			Shown: func(t testing.TB) []string {
 				data, err := os.ReadFile(path)
 				if err != nil && !os.IsNotExist(err) {
@@ -268,43 +275,6 @@ func TestLeftoversGoAndNothingElse(t *testing.T) {
 	got := slices.Concat(hiddenFiles(t, dir), shownFiles(t, dir))
 	if want := slices.Sorted(slices.Values(others)); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		t.Errorf("left %q, want %q", got, want)
-	}
-}
-
-func TestCopiedPartGoesWhenNobodyGoesBackToIt(t *testing.T) {
-	dir := t.TempDir()
-	o := RollingOptions{RollBatches: 9}
-	r := newRoller(t, dir, o, 1)
-	r.put(event(0))
-	r.endBatch()
-	r.put(event(1)) // void
-	second := newRoller(t, dir, o, 2, r.handles...)
-	if n := len(hiddenFiles(t, dir)); n != 2 {
-		t.Fatalf("%d hidden files, want the old one and its copy", n)
-	}
-	second.put(event(2))
-	second.commitBatch()
-	if err := second.AckCommit(t.Context(), 2, 1); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(hiddenFiles(t, dir)); n != 2 {
-		t.Errorf("%d hidden files while the old one may be gone back to", n)
-	}
-	third := newRoller(t, dir, o, 3, r.handles...) // goes back to it
-	third.put(event(3))
-	third.commitBatch()
-	if err := third.AckCommit(t.Context(), 2, 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := third.InputEnded(nil); err != nil {
-		t.Fatal(err)
-	}
-	third.endBatch()
-	if n := len(hiddenFiles(t, dir)); n != 0 {
-		t.Errorf("%d hidden files in the end", n)
-	}
-	if got := shownLines(t, dir); len(got) != 2 || !strings.HasSuffix(got[0], "\t0\n") || !strings.HasSuffix(got[1], "\t3\n") {
-		t.Errorf("lines %q", got)
 	}
 }
 

@@ -7,11 +7,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-)
 
-// errLocked: another open file holds the lock.
-var errLocked = errors.New("locked")
+	"github.com/isobar-io/isobar/internal/filelock"
+)
 
 // lockFile waits for the exclusive OS lock on a file, which it creates if need be.
 // The lock ends with unlock or with the process, and is never broken otherwise.
@@ -20,32 +18,10 @@ func lockFile(path string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f, true); err != nil {
+	if err := filelock.Lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
 	return f.Close, nil
-}
-
-// dying is how long a process that was killed may take to let go of its lock.
-const dying = 2 * time.Second
-
-// lockPatiently locks f, waiting a little for a holder that may just be dying.
-func lockPatiently(f *os.File) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	end := time.NewTimer(dying)
-	defer end.Stop()
-	for {
-		err := lock(f, false)
-		if !errors.Is(err, errLocked) {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-end.C:
-			return err
-		}
-	}
 }
 
 // LockFolder makes this process the only user of a data folder until release is
@@ -64,8 +40,8 @@ func LockFolder(dir string) (release func() error, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	err = lockPatiently(f)
-	if errors.Is(err, errLocked) {
+	err = filelock.Claim(f)
+	if errors.Is(err, filelock.ErrLocked) {
 		holder := make([]byte, 20)
 		n, _ := f.ReadAt(holder, 0)
 		err = fmt.Errorf("it is in use by process %s: stop that one, or use another folder", strings.TrimSpace(string(holder[:n])))

@@ -20,7 +20,7 @@ var layers = []layer{
 	{dir: "checkpoint", below: []string{"tuple"}, exact: []string{"txn", "barrier"}},
 	// Adapters see the package whose interface they fill, and nothing of each other.
 	{dir: "checkpoint/checkpointtest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/memstore"}},
-	{dir: "checkpoint/filestore", below: []string{"tuple", "internal/atomicfile"}, exact: []string{"txn", "checkpoint"}},
+	{dir: "checkpoint/filestore", below: []string{"tuple", "internal/atomicfile", "internal/filelock"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/memstore", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/s3store", below: []string{"tuple"}, exact: []string{"txn", "checkpoint"}},
 	{dir: "checkpoint/s3store/s3test"},
@@ -28,7 +28,7 @@ var layers = []layer{
 	// It reads the tables of checkpoints where they are.
 	{dir: "checkpoint/inspect", below: []string{"tuple", "internal/parallel"}, exact: []string{"txn", "checkpoint", "checkpoint/pebblestate"}},
 	{dir: "spout", below: []string{"tuple", "spout", "internal/atomicfile"}, exact: []string{"txn"}},
-	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile"}, exact: []string{"txn"}},
+	{dir: "bolt", below: []string{"tuple", "bolt", "internal/atomicfile", "internal/filelock"}, exact: []string{"txn"}},
 	// Its suite drives keyed sinks over a state in memory.
 	{dir: "bolt/bolttest", below: []string{"tuple"}, exact: []string{"txn", "checkpoint", "checkpoint/memstore"}},
 	{dir: "engine/config"},
@@ -40,7 +40,7 @@ var layers = []layer{
 	// It locks its data folder as the engine does.
 	{dir: "engine/cluster/supervisor", below: []string{"engine/cluster"}, exact: []string{"checkpoint/filestore"}},
 	{dir: "engine/cluster/natscluster", exact: []string{"engine/cluster"}},
-	{dir: "engine/cluster/natsserver"},
+	{dir: "engine/cluster/natsserver", exact: []string{"internal/filelock"}},
 	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},
 	{dir: "compat", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat"}},
 	{dir: "internal/cli", below: []string{"tuple", "txn", "checkpoint", "engine", "compat", "internal/parallel"}},
@@ -48,10 +48,12 @@ var layers = []layer{
 	{dir: "examples", below: []string{"tuple", "txn", "engine", "spout", "bolt", "compat", "internal/kjv", "internal/atomicfile"}},
 	{dir: "internal/arch"},
 	{dir: "internal/atomicfile"},
+	{dir: "internal/filelock"},
 	{dir: "internal/kjv"},
 	{dir: "internal/parallel"},
 	{dir: "internal/sim", below: []string{"tuple", "txn", "barrier", "checkpoint"}, exact: []string{"engine/poison", "engine/cluster", "engine/cluster/nimbus", "engine/cluster/schedule", "engine/cluster/supervisor/slots"}},
 	{dir: "internal/crash", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
+	{dir: "internal/chaos", below: []string{"tuple", "txn", "engine", "spout", "bolt", "internal/kjv", "internal/chaos"}},
 	{dir: "internal/damage", below: []string{"tuple", "txn", "checkpoint", "engine", "internal/cli"}},
 	{dir: "internal/metamorphic"}, // all of it is tests
 	{dir: "internal/bench", below: []string{"tuple", "txn", "barrier", "checkpoint", "engine", "spout", "bolt", "internal"}},
@@ -113,9 +115,11 @@ var drivers = map[string][]string{
 	"github.com/prometheus":             {"engine/metrics"},
 	"github.com/spf13/cobra":            {"cmd", "internal/cli", "engine/app"},
 	"github.com/spf13/pflag":            {"cmd", "internal/cli", "engine/app"},
-	"golang.org/x/sys":                  {"checkpoint/filestore", "engine/cluster/natsserver", "engine/cluster/supervisor", "spout/file"},
+	"golang.org/x/sys":                  {"engine/cluster/supervisor", "internal/filelock", "spout/file"},
 	"golang.org/x/term":                 {"cmd", "internal/cli", "engine/app"},
-	"gopkg.in/yaml.v3":                  {"engine/config", "engine/cluster/client"},
+	"gopkg.in/yaml.v3":                  {"engine/config", "engine/cluster/client", "engine/cluster/daemonconf"},
+	"k8s.io":                            {"deploy/kubernetes/test"}, // a module of its own
+	"sigs.k8s.io/yaml":                  {"deploy/kubernetes/test"},
 }
 
 // The file systems in memory of Pebble stand in for those that crash.

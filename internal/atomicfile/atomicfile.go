@@ -19,7 +19,13 @@ const suffix = ".isobar-tmp"
 // Write replaces the content of path with what render writes. When it returns nil
 // the new content is durable. After an error the old content is still there, or the
 // new content is if only the folder could not be synced.
-func Write(path string, render func(w io.Writer) error) (err error) {
+func Write(path string, render func(w io.Writer) error) error {
+	return Replace(path, render, os.Rename)
+}
+
+// Replace is Write with a step of the caller's own that replaces the file: it is given the
+// new content under a name of its own, durable, and renames it, or returns an error.
+func Replace(path string, render func(w io.Writer) error, rename func(from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("writing %s: %w", path, err)
@@ -34,7 +40,7 @@ func Write(path string, render func(w io.Writer) error) (err error) {
 	if err := fill(f, path, render); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := rename(tmp, path); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
 	return syncFolder(dir)

@@ -55,7 +55,7 @@ type Option func(*Spout)
 //
 // Each file is a partition, named by its absolute path; a file with two names is two
 // partitions. Symbolic links are followed, and whatever is not a regular file is
-// left out. The spout finishes at the end of the last file. Files are looked for
+// left out, and so are names that begin with a dot, unless the glob does. The spout finishes at the end of the last file. Files are looked for
 // when it starts: a file, or a part of one, that comes later is read by the next run.
 // [WithFollow] makes it wait for more instead.
 //
@@ -134,6 +134,9 @@ func match(glob string, later bool) ([]string, error) {
 		}
 		if candidates, err = filepath.Glob(glob); err != nil {
 			return nil, txn.Fatal(fmt.Errorf("input %q: %w", glob, err))
+		}
+		if !strings.HasPrefix(filepath.Base(glob), ".") {
+			candidates = slices.DeleteFunc(candidates, hidden)
 		}
 	}
 	var paths []string
@@ -332,3 +335,7 @@ func (s *Spout) Close() error {
 	}
 	return s.lines.close()
 }
+
+// hidden reports whether the name of a file begins with a dot: sinks and others keep what
+// is not output in such files.
+func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }

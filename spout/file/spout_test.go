@@ -244,6 +244,7 @@ func TestPartitionsAreRegularFilesByAbsolutePath(t *testing.T) {
 	t.Chdir(dir)
 	write(t, "a.txt", "")
 	write(t, "b[1].txt", "")
+	write(t, ".hidden.txt", "")
 	if err := os.MkdirAll("sub.txt", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -261,6 +262,9 @@ func TestPartitionsAreRegularFilesByAbsolutePath(t *testing.T) {
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: partitions %q, error %v, want %q", globs, got, err, want)
 		}
+	}
+	if got, err := NewSpout([]string{".h*.txt"}).Partitions(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("a glob that begins with a dot: %q, %v", got, err)
 	}
 	for glob, text := range map[string]string{
 		"*.csv":    `no regular file matches "*.csv"`,
