@@ -186,7 +186,7 @@ func supervisorConfig(c config.Values, slots int, insecure bool) (supervisor.Con
 		Access:         accessOf(c),
 		Links:          cluster.LinkTLS{CA: c.String("supervisor.links.ca.file"), Cert: c.String("supervisor.links.cert.file"), Key: c.String("supervisor.links.key.file")},
 		Environment:    c.List("supervisor.environment"),
-		WorkerMemoryMB: c.Int("supervisor.worker.memory.mb"), WorkerCPU: c.Int("supervisor.worker.cpu.cores"),
+		WorkerMemoryMB: c.Int("supervisor.worker.memory.mb"), WorkerCPU: 100 * c.Int("supervisor.worker.cpu.cores"),
 		HeartbeatEvery: c.Duration("supervisor.heartbeat.frequency.secs"),
 		ResyncEvery:    c.Duration("supervisor.monitor.frequency.secs"),
 		WorkerTimeout:  c.Duration("supervisor.worker.timeout.secs"),

@@ -49,7 +49,7 @@ type Config struct {
 	// Environment names the variables that are passed on to processes, as in AWS_* and
 	// SSL_CERT_FILE (supervisor.environment).
 	Environment []string
-	// WorkerMemoryMB and WorkerCPU limit each process (worker.memory.size,
+	// WorkerMemoryMB and WorkerCPU (100 = one core) limit each process (worker.memory.size,
 	// worker.cpu.slot.num): by GOMEMLIMIT and GOMAXPROCS, so these are no hard limits. A
 	// topology's topology.worker.max.heap.size.mb goes before the former. 0: no limit.
 	WorkerMemoryMB, WorkerCPU int
