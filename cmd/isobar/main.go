@@ -1,4 +1,4 @@
-// Isobar is the command that looks into checkpoints and configuration.
+// Isobar runs the daemons of a cluster, and is what their operators and users work with.
 package main
 
 import (

@@ -192,7 +192,7 @@ func TestWrongCommandLinesRunNothing(t *testing.T) {
 		"--verbos":                             {"did you mean --verbose?"},
 		"--output":                             {"flag --output needs a value"},
 		"-c":                                   {"flag -c needs a value"},
-		"submit":                               {`unexpected argument "submit"`},
+		"launch":                               {`unexpected argument "launch"`},
 		"--n=five":                             {"--n five: must be an integer"},
 		"--verbose=maybe":                      {"--verbose=maybe: must be true or false"},
 		"--ouput x --n 1.5 y":                  {"--ouput", `"x"`, `"y"`, "--n 1.5"}, // all at once

@@ -37,7 +37,8 @@ type submission struct {
 // submit sends the topology to a cluster, under the name that is the first argument.
 func submit(program string, build func(*Flags) (*engine.Topology, error), args []string, out, errOut io.Writer) int {
 	f := &Flags{rest: args, paths: true}
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+	named := len(args) > 0 && !strings.HasPrefix(args[0], "-")
+	if named {
 		f.rest = args[1:]
 	}
 	s := &submission{program: program, out: out}
@@ -46,11 +47,11 @@ func submit(program string, build func(*Flags) (*engine.Topology, error), args [
 	case help:
 		fmt.Fprint(out, f.help(program, helpSubmit))
 		return exitOK
-	case err == nil && len(f.rest) == len(args):
+	case err == nil && !named:
 		err = errors.New("submit needs the name that the topology is to have, as in: submit NAME")
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "%s: %v\n", program, err)
+		fmt.Fprintf(errOut, "%s: %v\nRun '%s submit --help' for usage.\n", program, err, program)
 		return exitUsage
 	}
 	s.ask.Name = args[0]
@@ -257,15 +258,21 @@ func (s *submission) await(ctx context.Context, c *client.Client, id string) err
 		case err != nil && ctx.Err() == nil:
 			return fmt.Errorf("it is submitted, but how it is cannot be told: %w", err)
 		case err != nil:
-		case d.Topology.ID != id:
+		case d.Topology.ID != id && !s.ask.Update:
 			return fmt.Errorf("it is submitted, but %s has taken its place", d.Topology.ID)
 		case d.Topology.Status == cluster.Failed:
 			return fmt.Errorf("it has failed: %s", d.Topology.Error)
+		case d.Topology.Status == cluster.Updating:
+			last = "the update is under way"
+		case s.ask.Update && d.Topology.Version.Binary != s.ask.Binary:
+			return fmt.Errorf("the update was taken back: %s", d.Topology.Error)
 		case d.Topology.Status == cluster.Finished, run != nil && run.Epoch == d.Topology.Version.Epoch && run.Phase == cluster.PhaseRunning:
 			fmt.Fprintf(s.out, "It runs as %s; see: isobar status %s\n", id, s.ask.Name)
 			return nil
 		default:
-			last = strings.Join(d.Conditions, "; ")
+			if last = strings.Join(d.Conditions, "; "); last == "" && run != nil {
+				last = run.Error
+			}
 		}
 		select {
 		case <-again.C:

@@ -100,7 +100,7 @@ func (s *Store) unavailable(why error) error {
 	if why == nil {
 		return cluster.ErrUnavailable
 	}
-	return fmt.Errorf("%w: %v", cluster.ErrUnavailable, why) // what it was has no say in what it is
+	return fmt.Errorf("%w: %s", cluster.ErrUnavailable, why.Error()) // what it was has no say in what it is
 }
 
 // codes of JetStream's errors.
@@ -141,6 +141,7 @@ func (s *Store) kind(err error) error {
 		return cluster.ErrNotFound
 	case codeWrongLast, codeWrongLastReplicated:
 		return cluster.ErrMoved
+	default: // it may be none of JetStream
 	}
 	for _, e := range []error{
 		nats.ErrTimeout, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrConnectionReconnecting,

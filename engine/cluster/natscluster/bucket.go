@@ -128,8 +128,8 @@ func checkVersion(version string) error {
 
 // valueBytesMax is how large a value may be on this server.
 func (s *Store) valueBytesMax() int {
-	if max := s.conn.MaxPayload(); max > 0 && max-headerBytes < ValueBytesMax {
-		return int(max - headerBytes)
+	if most := s.conn.MaxPayload(); most > 0 && most-headerBytes < ValueBytesMax {
+		return int(most - headerBytes)
 	}
 	return ValueBytesMax
 }
@@ -145,8 +145,8 @@ func (b *bucket) write(ctx context.Context, verb, key string, header nats.Header
 	if key == "" {
 		return fail(errNoKey)
 	}
-	if max := b.store.valueBytesMax(); len(value) > max {
-		return fail(fmt.Errorf("the value has %d bytes, more than the %d that a value may have", len(value), max))
+	if most := b.store.valueBytesMax(); len(value) > most {
+		return fail(fmt.Errorf("the value has %d bytes, more than the %d that a value may have", len(value), most))
 	}
 	m := &nats.Msg{Subject: b.place.subject(key), Header: header, Data: value}
 	// What was sent once is not sent again by itself: the first may have arrived.

@@ -124,8 +124,9 @@ func (i identity) user() string {
 	switch i.role {
 	case RoleSupervisor, RoleTopology:
 		return string(i.role) + ":" + i.name
+	default:
+		return i.name
 	}
-	return i.name
 }
 
 // requester returns who has sent a request to that subject.

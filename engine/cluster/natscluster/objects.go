@@ -149,8 +149,8 @@ func (o *objects) write(ctx context.Context, r record, opts ...jetstream.Publish
 	if err != nil {
 		return err
 	}
-	if max := o.store.valueBytesMax(); len(data) > max {
-		return fmt.Errorf("its description has %d bytes, more than the %d that it may have", len(data), max)
+	if most := o.store.valueBytesMax(); len(data) > most {
+		return fmt.Errorf("its description has %d bytes, more than the %d that it may have", len(data), most)
 	}
 	return o.publish(ctx, o.shelf.meta(r.Name), valueHeader(), data, opts...)
 }

@@ -218,22 +218,22 @@ func TestTooLarge(t *testing.T) {
 	if e, err := b.Get(ctx, "k"); err != nil || e.Revision != revision || !store.Connected() {
 		t.Errorf("afterwards: revision %d, %v", e.Revision, err)
 	}
-	max := store.messageBytesMax()
+	most := store.messageBytesMax()
 	stop, err := store.Serve("s", func(_ context.Context, user string, body []byte) ([]byte, error) {
 		if user != "local" {
 			return nil, fmt.Errorf("the user is %q", user)
 		}
-		return make([]byte, max+len(body)), nil
+		return make([]byte, most+len(body)), nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	if reply, err := store.Request(ctx, "s", nil); err != nil || len(reply) != max {
+	if reply, err := store.Request(ctx, "s", nil); err != nil || len(reply) != most {
 		t.Errorf("the largest reply has %d bytes, %v", len(reply), err)
 	}
-	for what, body := range map[string][]byte{"reply": {1}, "request": make([]byte, max+1)} {
-		if _, err := store.Request(ctx, "s", body); err == nil || !strings.Contains(err.Error(), strconv.Itoa(max+1)) || errors.Is(err, cluster.ErrUnavailable) {
+	for what, body := range map[string][]byte{"reply": {1}, "request": make([]byte, most+1)} {
+		if _, err := store.Request(ctx, "s", body); err == nil || !strings.Contains(err.Error(), strconv.Itoa(most+1)) || errors.Is(err, cluster.ErrUnavailable) {
 			t.Errorf("too large a %s: %v", what, err)
 		}
 	}

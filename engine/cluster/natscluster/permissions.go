@@ -35,12 +35,11 @@ func PermissionsOf(role Role, name string) (Permissions, error) {
 	if err := i.check(); err != nil {
 		return Permissions{}, err
 	}
-	if role == RoleNimbus {
-		return Permissions{Publish: []string{">"}, Subscribe: []string{">"}}, nil
-	}
 	var p Permissions
 	p.Subscribe = append(p.Subscribe, i.inbox()+".>")
 	switch role {
+	case RoleNimbus:
+		p = Permissions{Publish: []string{">"}, Subscribe: []string{">"}}
 	case RoleUser, RoleAdmin:
 		p.request(i)
 		for _, o := range objectSets {

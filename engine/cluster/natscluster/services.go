@@ -25,8 +25,8 @@ const (
 
 // messageBytesMax is how large a request or a reply may be.
 func (s *Store) messageBytesMax() int {
-	if max := s.conn.MaxPayload(); max > 0 {
-		return int(max - headerBytes)
+	if most := s.conn.MaxPayload(); most > 0 {
+		return int(most - headerBytes)
 	}
 	return ValueBytesMax
 }
@@ -43,8 +43,8 @@ func (s *Store) Request(ctx context.Context, service string, body []byte) ([]byt
 	if connection.Err() != nil {
 		return fail(s.unavailable(s.conn.LastError()))
 	}
-	if max := s.messageBytesMax(); len(body) > max {
-		return fail(fmt.Errorf("it has %d bytes, more than the %d that a request may have", len(body), max))
+	if most := s.messageBytesMax(); len(body) > most {
+		return fail(fmt.Errorf("it has %d bytes, more than the %d that a request may have", len(body), most))
 	}
 	m := &nats.Msg{Subject: s.who.requests(service), Reply: s.who.replies(service) + rand.Text(), Data: body}
 	asking, cancel := context.WithCancelCause(ctx)
@@ -154,8 +154,8 @@ func (s *Store) answer(ctx context.Context, service string, m *nats.Msg, h clust
 	}
 	reply := &nats.Msg{Subject: m.Reply}
 	body, err := h(ctx, from.user(), m.Data)
-	if max := s.messageBytesMax(); err == nil && len(body) > max {
-		err = fmt.Errorf("the reply of %q has %d bytes, more than the %d that a reply may have: ask for less", service, len(body), max)
+	if most := s.messageBytesMax(); err == nil && len(body) > most {
+		err = fmt.Errorf("the reply of %q has %d bytes, more than the %d that a reply may have: ask for less", service, len(body), most)
 	}
 	if reply.Data = body; err != nil {
 		reply.Header, reply.Data = nats.Header{headerError: {"1"}}, []byte(err.Error())

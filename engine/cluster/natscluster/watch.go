@@ -151,14 +151,16 @@ func (w *watch) report(damaged []string) {
 func (w *watch) follow(ctx context.Context, outage <-chan struct{}) error {
 	look := time.NewTicker(w.every)
 	defer look.Stop()
+	again := time.NewTimer(watchAgain)
+	defer again.Stop()
 	for {
+		again.Stop()
 		err := w.catchUp(ctx)
 		if errors.Is(err, cluster.ErrNotFound) {
 			return err
 		}
-		again := (<-chan time.Time)(nil)
 		if err != nil {
-			again = time.After(watchAgain)
+			again.Reset(watchAgain)
 		}
 		select {
 		case <-outage:
@@ -166,7 +168,7 @@ func (w *watch) follow(ctx context.Context, outage <-chan struct{}) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.hints:
-		case <-again:
+		case <-again.C:
 		case <-look.C:
 			about, err := w.look(ctx)
 			switch {

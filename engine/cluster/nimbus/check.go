@@ -62,7 +62,7 @@ func check(s cluster.Submission, is facts) (cluster.Version, findings) {
 		Binary: s.Binary, Args: s.Args, Config: total, Workers: conf.Int("topology.workers"),
 		Components: s.Components, Start: s.Start, Blobs: s.Blobs, Platform: s.Platform,
 	}
-	checkComponents(&f, s.Components, conf.Int("topology.key.groups"))
+	checkComponents(&f, s.Components)
 	checkQuotas(&f, v, is)
 	checkProgram(&f, s, is)
 	checkStart(&f, s)
@@ -124,7 +124,7 @@ func totalConfig(f *findings, s cluster.Submission, is facts) (config.Values, ma
 	return conf, total
 }
 
-func checkComponents(f *findings, components []cluster.ComponentSpec, groups int) {
+func checkComponents(f *findings, components []cluster.ComponentSpec) {
 	spouts := 0
 	next := 1
 	seen := map[string]bool{}
@@ -276,9 +276,9 @@ func checkStore(f *findings, conf config.Values, supervisors []cluster.Superviso
 var fixed = []string{"checkpoint.store", "topology.key.groups", "transaction.topology"}
 
 // checkFixed checks that a change of the configuration leaves the checkpoints where they are.
-func checkFixed(old, new map[string]any) error {
+func checkFixed(old, changed map[string]any) error {
 	before, err1 := config.OfJSON("", old)
-	after, err2 := config.OfJSON("", new)
+	after, err2 := config.OfJSON("", changed)
 	if err1 != nil || err2 != nil {
 		return nil // it is a problem of its own
 	}

@@ -72,6 +72,7 @@ func (v *view) running(out *outcome) {
 	switch v.phase() {
 	case cluster.PhaseFinished, cluster.PhaseFailed:
 		v.ended(out)
+	case cluster.PhaseStarting, cluster.PhaseRunning: // it is as it should be
 	case cluster.PhaseStopped: // nobody wants it to be any more
 		again(&out.topology)
 	}

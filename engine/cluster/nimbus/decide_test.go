@@ -97,10 +97,10 @@ func given(d *datadriven.TestData, start time.Time) view {
 func runOf(d *datadriven.TestData, epoch uint64) *cluster.RunStatus {
 	run := &cluster.RunStatus{Epoch: epoch, Phase: cluster.Phase(d.CmdArgs[0].Key)}
 	for _, arg := range d.CmdArgs[1:] {
-		switch {
-		case arg.Key == "error":
+		switch arg.Key {
+		case "error":
 			run.Error = strings.Join(arg.Vals, ",")
-		case arg.Key == "moved":
+		case "moved":
 			run.HeadMoved = true
 		default:
 			parts := strings.Split(arg.Key, ":")

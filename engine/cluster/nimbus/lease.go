@@ -46,6 +46,8 @@ func acquire(ctx context.Context, store cluster.Store, holder string, length tim
 	l.beat = l.first
 	var seen uint64 // revision of another's lease
 	var since time.Time
+	again := time.NewTimer(length / 3)
+	defer again.Stop()
 	for {
 		now := time.Now()
 		held, err := l.look(ctx, store)
@@ -62,8 +64,9 @@ func acquire(ctx context.Context, store cluster.Store, holder string, length tim
 				return l, nil
 			}
 		}
+		again.Reset(length / 3)
 		select {
-		case <-time.After(length / 3):
+		case <-again.C:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -119,11 +122,14 @@ func (l *lease) attempt(ctx context.Context, sent time.Time, write writing) erro
 // answer are repeated soon.
 func (l *lease) keep(ctx context.Context) error {
 	pause := l.length / 3
+	again := time.NewTimer(pause)
+	defer again.Stop()
 	for {
+		again.Reset(min(pause, time.Until(l.ends())))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(pause, time.Until(l.ends()))):
+		case <-again.C:
 		}
 		if !l.valid() {
 			return fmt.Errorf("the store has not answered for %v: %w", l.length, errDeposed)

@@ -124,6 +124,9 @@ func (l *leader) health() cluster.Health {
 		if why := l.waiting[name]; why != "" {
 			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))
 		}
+		for _, why := range l.troubles(t, now) {
+			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))
+		}
 	}
 	for _, damaged := range []map[string]error{l.topologies.damaged, l.assignments.damaged, l.supervisors.damaged, l.secrets.damaged, l.blobs.damaged} {
 		for _, err := range damaged {
@@ -132,6 +135,49 @@ func (l *leader) health() cluster.Health {
 	}
 	slices.Sort(h.Problems)
 	return h
+}
+
+// troubles returns what keeps a topology that is to run from doing so, as its master and
+// the supervisors tell.
+func (l *leader) troubles(t cluster.Topology, now time.Time) []string {
+	if t.Status != cluster.Active && t.Status != cluster.Inactive {
+		return nil
+	}
+	var all []string
+	b := l.own[t.ID]
+	switch run := statusOf(b, t); {
+	case run == nil && now.Sub(t.Launched) > l.limits.task:
+		all = append(all, "its topology master has not come up yet")
+	case run == nil:
+	default:
+		if silent := l.heard.silence(masterOf(t.ID), now); silent > l.limits.task {
+			all = append(all, fmt.Sprintf("its topology master has been silent for %.0f s", silent.Seconds()))
+		}
+		if run.Error != "" {
+			all = append(all, run.Error)
+		}
+		for _, r := range run.Regions {
+			for _, why := range r.Degraded {
+				all = append(all, fmt.Sprintf("region %s: %s", r.Name, why))
+			}
+		}
+	}
+	for _, s := range l.supervisors.all() {
+		for _, p := range s.Processes {
+			if p.ID == t.ID && p.Epoch == t.Version.Epoch && !p.Running && p.Restarts > 0 && p.Exit != "" {
+				all = append(all, fmt.Sprintf("its %s on %s was started %d times and ended at last with %s", p.Role, s.ID, p.Restarts+1, p.Exit))
+			}
+		}
+	}
+	return all
+}
+
+// statusOf returns what the master of a topology's version has told last, or nil.
+func statusOf(b *bucket, t cluster.Topology) *cluster.RunStatus {
+	if b == nil || b.run == nil || b.run.Epoch != t.Version.Epoch {
+		return nil
+	}
+	return b.run
 }
 
 // nameOf returns the name of a topology by its id.

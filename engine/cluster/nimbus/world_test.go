@@ -72,7 +72,6 @@ type machine struct {
 	daemon    context.CancelFunc // ends the supervisor
 	processes map[string]context.CancelFunc
 	mu        sync.Mutex
-	sick      string
 	hung      bool
 	told      []cluster.ProcessStatus // what the supervisor has said last
 }
@@ -110,12 +109,6 @@ func (m *machine) crash() {
 		end()
 	}
 	clear(m.processes)
-}
-
-func (m *machine) setSick(why string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sick = why
 }
 
 func (m *machine) supervise(ctx context.Context) {
@@ -166,7 +159,7 @@ func heed(known map[string]cluster.Assignment, mark string, entries []cluster.En
 
 func (m *machine) beat(ctx context.Context, beat uint64, status []cluster.ProcessStatus) {
 	m.mu.Lock()
-	s := cluster.Supervisor{ID: m.id, Host: m.name, Machine: m.name, Ports: m.ports, Beat: beat, OS: "linux/amd64", Version: "1.2.3", Processes: status, Unhealthy: m.sick}
+	s := cluster.Supervisor{ID: m.id, Host: m.name, Machine: m.name, Ports: m.ports, Beat: beat, OS: "linux/amd64", Version: "1.2.3", Processes: status}
 	m.mu.Unlock()
 	text, err := json.Marshal(s)
 	if err != nil {

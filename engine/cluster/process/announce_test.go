@@ -65,7 +65,12 @@ func TestEarlierMaster(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- process.Master(ctx, b.config(cluster.RoleMaster, "", 5)) }()
-	defer func() { stop(); <-ended }()
+	defer func() {
+		stop()
+		if err := <-ended; !errors.Is(err, process.ErrInterrupted) {
+			t.Errorf("it ends with %v", err)
+		}
+	}()
 	for _, told := range []any{
 		cluster.MasterRecord{Epoch: 1, Incarnation: 4, Address: "127.0.0.1:9"}, cluster.MasterRecord{Incarnation: 9}, "damaged",
 	} {

@@ -96,7 +96,7 @@ func (m *leader) lead(ctx context.Context) error {
 		crew.Dismiss(patience)
 		done()
 	}
-	m.listener.Close()
+	_ = m.listener.Close() // it ends Serve
 	taken.Wait()
 	if crew != nil {
 		crew.Close(false)

@@ -197,8 +197,10 @@ func neighbours(components []cluster.ComponentSpec) []int {
 		}
 	}
 	add(func(c cluster.ComponentSpec) bool { return c.Spout })
-	for i := 0; i < len(order); i++ {
-		add(func(c cluster.ComponentSpec) bool { return slices.Contains(c.Inputs, order[i].ID) })
+	for read := 0; read < len(order); { // add appends to it
+		from := order[read].ID
+		read++
+		add(func(c cluster.ComponentSpec) bool { return slices.Contains(c.Inputs, from) })
 	}
 	add(func(cluster.ComponentSpec) bool { return true })
 	var tasks []int

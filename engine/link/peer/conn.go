@@ -82,11 +82,12 @@ func (c *conn) end(err error, farewell string) {
 	c.mu.Unlock()
 	close(c.broken)
 	if farewell == "" {
-		c.raw.Close()
+		_ = c.raw.Close() // why it ends is known
 	} else {
 		now := time.Now()
-		c.raw.SetReadDeadline(now)
-		c.raw.SetWriteDeadline(now.Add(farewellTime))
+		// Where these fail, so do reads and writes.
+		_ = c.raw.SetReadDeadline(now)
+		_ = c.raw.SetWriteDeadline(now.Add(farewellTime))
 	}
 	c.node.forget(c)
 	if errors.Is(err, errClosed) {

@@ -21,6 +21,9 @@ func (n *Node) connect(ctx context.Context, g *Generation, worker string) error 
 	p := g.peers[worker]
 	pause := redialMin
 	var cause error
+	again := time.NewTimer(pause)
+	again.Stop() // until a dial has failed
+	defer again.Stop()
 	for {
 		n.mu.Lock()
 		nb := n.neighbour(worker)
@@ -43,7 +46,6 @@ func (n *Node) connect(ctx context.Context, g *Generation, worker string) error 
 		}
 		n.mu.Unlock()
 
-		var again <-chan time.Time
 		if dials {
 			err := n.dial(ctx, worker, p)
 			n.mu.Lock()
@@ -58,13 +60,13 @@ func (n *Node) connect(ctx context.Context, g *Generation, worker string) error 
 				return fmt.Errorf("worker %q at %s: %w", worker, p.Addr, err)
 			}
 			cause = err
-			again = time.After(pause)
+			again.Reset(pause)
 			pause = min(2*pause, redialMax)
 			changed = nil
 		}
 		select {
 		case <-changed:
-		case <-again:
+		case <-again.C:
 		case <-ctx.Done():
 			if cause == nil {
 				cause = errors.New("it has not connected")
@@ -97,7 +99,7 @@ func (n *Node) dial(ctx context.Context, worker string, p Peer) error {
 		err = n.install(c)
 	}
 	if err != nil {
-		raw.Close()
+		_ = raw.Close() // err tells more
 		return err
 	}
 	c.start()
@@ -140,10 +142,12 @@ func (n *Node) accept() {
 				return
 			}
 			n.cfg.Logger.Warn("accept a link", "err", err)
+			again := time.NewTimer(pause)
 			select {
-			case <-time.After(pause):
+			case <-again.C:
 			case <-n.ctx.Done():
 			}
+			again.Stop()
 			pause = min(2*pause, redialMax)
 			continue
 		}
@@ -152,13 +156,13 @@ func (n *Node) accept() {
 		case places <- struct{}{}:
 		default:
 			n.cfg.Logger.Warn("too many links at a time", "from", raw.RemoteAddr())
-			raw.Close()
+			_ = raw.Close() // no word was said on it
 			continue
 		}
 		n.running.Go(func() {
 			defer func() { <-places }()
 			if err := n.admit(raw); err != nil {
-				raw.Close()
+				_ = raw.Close() // it may be closed already
 				n.cfg.Logger.Warn("link refused", "from", raw.RemoteAddr(), "err", err)
 			}
 		})

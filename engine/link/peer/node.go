@@ -124,7 +124,7 @@ func NewNode(cfg Config) (*Node, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	if err := cfg.check(); err != nil {
 		if cfg.Listener != nil {
-			cfg.Listener.Close()
+			_ = cfg.Listener.Close() // nobody was let in
 		}
 		return nil, fmt.Errorf("make the links of worker %q: %w", cfg.Worker, err)
 	}

@@ -48,7 +48,7 @@ func (s script) check(c *channel, from, to int) error {
 				return fmt.Errorf("channel %d ended at frame %d", c.out.from, i)
 			}
 			if !c.in.InOrder(f) || f.SourceTask != c.out.from {
-				return fmt.Errorf("channel %d, frame %d: seq %d, source %d, %v", c.out.from, i, f.Seq, f.SourceTask, c.in.Err())
+				return errors.Join(fmt.Errorf("channel %d, frame %d: seq %d, source %d", c.out.from, i, f.Seq, f.SourceTask), c.in.Err())
 			}
 			var v tuple.Tuple
 			for r := range f.Len() {

@@ -37,9 +37,9 @@ func (c *conn) read() {
 		}
 		var network net.Error
 		switch {
-		case err == io.EOF:
-			c.end(errors.New("it has closed the connection"), "")
-		case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, errBye):
+		case errors.Is(err, io.EOF):
+			c.end(fmt.Errorf("it has closed the connection: %w", err), "")
+		case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errBye):
 			c.end(err, "")
 		default:
 			c.end(err, fmt.Sprintf("worker %q: %v", c.node.cfg.Worker, err))
@@ -65,6 +65,7 @@ func (c *conn) heed(r record, in *bufio.Reader) error {
 			return fmt.Errorf("channel %d is shut, which is not open", r.channel)
 		}
 		delete(c.inbounds, r.channel)
+	case pulse: // it has come, which is all it says
 	case bye:
 		reason := make([]byte, r.a)
 		if _, err := io.ReadFull(in, reason); err != nil {

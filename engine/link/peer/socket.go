@@ -16,8 +16,8 @@ func tune(raw net.Conn, lease time.Duration) {
 		return
 	}
 	// What fails here is found out later, by the lease.
-	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lease, Interval: max(lease/4, time.Second), Count: 4})
-	tcp.SetNoDelay(true)
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lease, Interval: max(lease/4, time.Second), Count: 4})
+	_ = tcp.SetNoDelay(true)
 	setUserTimeout(tcp, min(lease, unheardMax))
 }
 

@@ -67,7 +67,7 @@ func written(t *testing.T, c *conn) (all []record) {
 	}
 	for in := bufio.NewReader(&out); ; {
 		r, err := readRecord(in)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err == nil && r.kind == data {

@@ -179,7 +179,7 @@ func TestSenderIsToldToWait(t *testing.T) {
 	if <-waits || !<-waits {
 		t.Error("credit for one does not let one go")
 	}
-	if c.next() == nil || c.next() == nil || c.in.Ready() {
+	if second, third := c.next(), c.next(); second == nil || third == nil || c.in.Ready() {
 		t.Error("not three frames have been sent")
 	}
 	close(e.done)

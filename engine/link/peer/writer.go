@@ -52,7 +52,7 @@ func (c *conn) write() {
 		text := c.farewell[:min(len(c.farewell), byeMax)]
 		w.vec = append(w.vec[:0], append(record{kind: bye, a: uint32(len(text))}.append(nil), text...))
 		w.gather, w.from = w.gather[:0], 0
-		w.send() // whether or not it arrives, the connection is closed
+		_ = w.send() // whether or not it arrives, the connection is closed
 	}
 }
 

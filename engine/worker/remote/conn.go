@@ -44,7 +44,7 @@ func (c *conn) end(err error) {
 	c.once.Do(func() {
 		c.err = err
 		close(c.done)
-		c.net.Close()
+		_ = c.net.Close() // why it ends is known
 	})
 }
 

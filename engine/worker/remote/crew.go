@@ -122,7 +122,7 @@ func (c *Crew) Serve(l net.Listener) error {
 		}
 		c.mu.Lock()
 		if c.closed {
-			nc.Close()
+			_ = nc.Close() // no word was said on it
 		} else {
 			c.serving.Go(func() { c.serve(newConn(nc, c.cfg.Lease)) })
 		}

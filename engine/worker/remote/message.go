@@ -139,6 +139,9 @@ func encodeEvent(ev checkpoint.Event) (event, tuple.Generation) {
 		return event{Type: "failed", Task: ev.Task, Error: encodeError(ev.Err)}, ev.Generation
 	case checkpoint.CheckpointRequested:
 		return event{Type: "checkpoint"}, 0
+	case checkpoint.Started, checkpoint.GenerationRaised, checkpoint.ManifestStored, checkpoint.ManifestFailed,
+		checkpoint.HeadMoved, checkpoint.HeadFailed, checkpoint.Fenced, checkpoint.RestoreFailed,
+		checkpoint.RollbackRequested, checkpoint.StopRequested, checkpoint.TimePassed: // the master's own
 	}
 	panic(fmt.Sprintf("broken invariant: a task has posted %T", ev))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -227,7 +228,10 @@ func (v *service) restore(n tuple.Generation, r *restore) error {
 	p.Generation = v.tasks.MakeSome(ctx, &env, ids, n, &task.Restore{Batch: r.Batch, Tasks: r.Tasks}, links)
 	v.live[n] = p
 	v.all.Go(func() {
-		if err := links.Connect(ctx); err != nil && ctx.Err() == nil {
+		late := time.AfterFunc(v.cfg.Lease, func() { v.unlinked(n, ids[0], r) })
+		err := links.Connect(ctx)
+		late.Stop()
+		if err != nil && ctx.Err() == nil {
 			g.failed(err)
 		} else {
 			g.open()
@@ -240,13 +244,30 @@ func (v *service) restore(n tuple.Generation, r *restore) error {
 	return nil
 }
 
+// unlinked reports that a region cannot go on because workers do not reach each other,
+// which nobody else would see: all of them are connected to the master.
+func (v *service) unlinked(n tuple.Generation, first int, r *restore) {
+	var others []string
+	for name := range r.Links {
+		if name != v.cfg.Worker {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	t := v.cfg.Plan.Task(first)
+	v.conn.send(message{Kind: kindReport, Generation: n, Report: &errorReport{
+		v.cfg.Plan.Components[t.Component].ID, t.Index,
+		fmt.Sprintf("worker %s has no links to other workers after %s: it waits for one of %s", v.cfg.Worker, v.cfg.Lease, strings.Join(others, ", ")),
+	}})
+}
+
 // known returns what the master knows of poison tuples.
-func (r *restore) known() *poison.Suspects {
+func (o *restore) known() *poison.Suspects {
 	s := &poison.Suspects{OneByOne: map[string]bool{}, Failed: map[poison.Key]poison.Failure{}}
-	for _, c := range r.OneByOne {
+	for _, c := range o.OneByOne {
 		s.OneByOne[c] = true
 	}
-	for _, f := range r.Failed {
+	for _, f := range o.Failed {
 		s.Failed[f.Key] = f.Failure
 	}
 	return s
