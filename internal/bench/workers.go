@@ -56,7 +56,7 @@ func runOnWorkers(ctx context.Context, workers int, t *engine.Topology, opts ...
 	}
 	_, errs[workers+1] = engine.Run(ctx, t, append(opts, engine.WithCrew(open))...)
 	stop()
-	l.Close()
+	_ = l.Close() // it ends Serve
 	served.Wait()
 	return errors.Join(errs...)
 }

@@ -28,10 +28,20 @@ const patience = 90 * time.Second
 
 var fullFlag = flag.Bool("chaos.full", false, "run the long tests, too")
 
+// begin has a test run beside the others. Of -short
+// it is no part: what runs here is not what was built for the test.
+func begin(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs whole clusters")
+	}
+	t.Parallel()
+}
+
 // long skips a test that takes minutes, unless it is wanted.
 func long(t *testing.T) {
 	t.Helper()
-	if !*fullFlag && os.Getenv("ISOBAR_CI") == "" {
+	if testing.Short() || !*fullFlag && os.Getenv("ISOBAR_CI") == "" {
 		t.Skip("it takes minutes: -chaos.full runs it")
 	}
 }
@@ -39,6 +49,10 @@ func long(t *testing.T) {
 var binaries string // folder of the built programs
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // most of the time is waiting
+		panic(err)
+	}
 	var err error
 	if binaries, err = os.MkdirTemp("", "isobar-chaos-"); err != nil {
 		panic(err)
@@ -110,11 +124,14 @@ type daemon struct {
 	path string
 	args []string
 	log  string // path
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	// started is what it says as soon as it does its work.
+	started string
+	began   int64 // how much of the log is of former processes
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when the process has ended
 }
 
-// start starts the process, in a group of its own.
+// start starts the process, in a group of its own, and waits until it does its work.
 func (d *daemon) start() {
 	d.Helper()
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -122,6 +139,11 @@ func (d *daemon) start() {
 		d.Fatal(err)
 	}
 	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.began = info.Size()
 	d.cmd = d.host.command(d.path, d.args...)
 	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(d.log)}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
@@ -135,6 +157,7 @@ func (d *daemon) start() {
 		defer close(done)
 		cmd.Wait() //nolint:errcheck // the log of the daemon tells
 	}()
+	d.says(d.started)
 }
 
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
@@ -148,12 +171,20 @@ func (d *daemon) running() bool {
 	}
 }
 
-// says waits until the process has written something.
+// says waits until the process has written something, since it was started last.
 func (d *daemon) says(what string) {
 	d.Helper()
 	await(d, fmt.Sprintf("%s to say %q", d.name, what), func() bool {
+		ended := !d.running()
 		text, err := os.ReadFile(d.log)
-		return err == nil && strings.Contains(string(text), what)
+		if err != nil {
+			d.Fatal(err)
+		}
+		said := strings.Contains(string(text[d.began:]), what)
+		if ended && !said {
+			d.Fatalf("%s has ended, and should have said %q", d.name, what)
+		}
+		return said
 	})
 }
 

@@ -5,8 +5,10 @@ package chaos
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +21,7 @@ import (
 // TestRunsAndEnds counts 100 MB of files with two workers, as fast as they can, and all
 // of the topology is gone when it was killed.
 func TestRunsAndEnds(t *testing.T) {
-	t.Parallel()
+	begin(t)
 	r := newLocalRig(t, 1, 1)
 	const copies = 24
 	texts := filepath.Join(r.dir, "texts")
@@ -51,9 +53,9 @@ func TestRunsAndEnds(t *testing.T) {
 // TestKillNineOfEverything kills one process of each kind after the other, and each time
 // waits until commits go on.
 func TestKillNineOfEverything(t *testing.T) {
-	t.Parallel()
+	begin(t)
 	r := newLocalRig(t, 2, 2)
-	p := r.steady(24, 30_000)
+	p := r.steady(1000, 30_000)
 	p.submit(first, 2)
 	p.awaitCommits(2)
 
@@ -99,7 +101,23 @@ func TestKillNineOfEverything(t *testing.T) {
 	}
 	t.Logf("another nimbus leads after %s", time.Since(began).Round(time.Millisecond))
 	p.untouched(before, pids)
-	p.awaitEnd()
+	p.stop()
+}
+
+// TestKilledAtTheEnd kills a process of topologies that are about to process the last of
+// their input, or just have.
+func TestKilledAtTheEnd(t *testing.T) {
+	begin(t)
+	r := newLocalRig(t, 1, 1)
+	for i := range 4 {
+		p := r.steady(1, 20_000) // for a second and a half
+		p.submit(first, 2)
+		pids := slices.Sorted(maps.Values(p.pids()))
+		<-time.After(time.Second + time.Duration(rand.Int64N(int64(time.Second))))
+		syscall.Kill(pids[i%len(pids)], syscall.SIGKILL) //nolint:errcheck // it may have ended
+		p.awaitEnd()
+		p.kill()
+	}
 }
 
 // untouched fails unless the topology's processes, and its generation, are what they were.

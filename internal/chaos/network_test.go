@@ -71,9 +71,9 @@ func ip(command ...string) (string, error) {
 func (n *network) end() {
 	for _, h := range n.hosts {
 		ip("link del", n.plug(h)) //nolint:errcheck // see above
-		ip("netns del", h.netns)  //nolint:errcheck
+		ip("netns del", h.netns)  //nolint:errcheck // see above
 	}
-	ip("link del", n.bridge()) //nolint:errcheck
+	ip("link del", n.bridge()) //nolint:errcheck // see above
 }
 
 // cut pulls the plug of a host: nobody reaches it any more, and nobody is told.

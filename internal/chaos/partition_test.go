@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,69 +41,109 @@ func (p *topology) workerHost() *host {
 // counts must be exact in the end.
 func TestNetworkFaults(t *testing.T) {
 	long(t)
-	t.Run("tls", func(t *testing.T) { networkFaults(t, true) })
-	t.Run("plain", func(t *testing.T) { networkFaults(t, false) })
+	t.Run("secure", func(t *testing.T) { networkFaults(t, true) })
+	t.Run("insecure", func(t *testing.T) { networkFaults(t, false, 0, 2, 3) })
 }
 
-func networkFaults(t *testing.T, secure bool) {
+// networkFault is one way in which a network breaks.
+type networkFault struct {
+	name string
+	// begin breaks something and returns what heals it.
+	begin func() (heal func())
+	// restarts: the topology has to go back to its last checkpoint because of it. stalls:
+	// commits may stand still until it is healed.
+	restarts, stalls bool
+}
+
+// networkFaults tries all faults, or those of the given indexes.
+func networkFaults(t *testing.T, secure bool, only ...int) {
 	n := newNetwork(t, 3)
 	r := newWideRig(t, n, secure)
 	p := r.steady(1000, 20_000)
 	p.submit(first, 2)
-	for _, fault := range []struct {
-		name string
-		// begin breaks something and returns what heals it. If restarts is set, the
-		// topology has to go back to its last checkpoint because of it; if stalls is set,
-		// commits may stand still until it is healed.
-		begin            func() (heal func())
-		restarts, stalls bool
-	}{
-		{name: "a worker's host is cut off", restarts: true, begin: func() func() {
-			h := p.workerHost()
-			n.cut(h)
-			return func() { n.heal(h) }
-		}},
+	for i, fault := range p.faults(n) {
+		if len(only) == 0 || slices.Contains(only, i) {
+			p.suffer(fault)
+		}
+	}
+	p.stop()
+}
+
+// suffer breaks something, waits for commits, heals it, and waits again.
+func (p *topology) suffer(fault networkFault) {
+	p.Helper()
+	p.spread()
+	p.awaitCommits(3)
+	p.Log(fault.name)
+	before, began := p.generation(), time.Now()
+	heal := fault.begin()
+	switch {
+	case fault.stalls:
+		await(p, "the restart after the fault", func() bool { return p.generation() > before })
+	case fault.restarts:
+		p.recovers(fault.name, began, before)
+	default:
+		p.awaitCommits(3)
+	}
+	p.Logf("healing after %s", time.Since(began).Round(time.Millisecond))
+	began = time.Now()
+	heal()
+	p.awaitCommits(3)
+	p.Logf("commits go on %s after", time.Since(began).Round(time.Millisecond))
+	p.awaitWorkers(2)
+}
+
+// spread has the workers on different hosts, if a fault has brought them together.
+func (p *topology) spread() {
+	p.Helper()
+	hosts := func() map[string]bool {
+		on := map[string]bool{}
+		for _, w := range p.detail().Assignment.Workers {
+			on[w.Supervisor] = true
+		}
+		return on
+	}
+	if len(hosts()) > 1 {
+		return
+	}
+	epoch := p.epoch()
+	p.tell(cluster.VerbRebalance, cluster.Rebalance{Name: p.name, Workers: 2})
+	if said := p.change("rebalance", epoch); said != "" {
+		p.Fatal(said)
+	}
+	if len(hosts()) == 1 {
+		p.Fatalf("two workers are on one host of three after a rebalance: %+v", p.detail().Assignment)
+	}
+}
+
+func (p *topology) faults(n *network) []networkFault {
+	cut := func(h *host) (heal func()) {
+		n.cut(h)
+		return func() { n.heal(h) }
+	}
+	return []networkFault{
+		{name: "a worker's host is cut off", restarts: true, begin: func() func() { return cut(p.workerHost()) }},
 		{name: "the topology master's host is cut off", restarts: true, begin: func() func() {
-			h := r.hostOf(p.detail().Assignment.Master)
-			n.cut(h)
-			return func() { n.heal(h) }
+			return cut(p.hostOf(p.detail().Assignment.Master))
 		}},
 		{name: "two hosts with workers are cut off from each other", restarts: true, stalls: true, begin: func() func() {
 			workers := p.detail().Assignment.Workers
-			a, b := r.hostOf(workers[0].Supervisor), r.hostOf(workers[1].Supervisor)
+			a, b := p.hostOf(workers[0].Supervisor), p.hostOf(workers[1].Supervisor)
 			n.part(a, b)
 			return func() { n.join(a, b) }
 		}},
-		{name: "the host of the nimbus that leads is cut off", begin: func() func() {
-			h := r.leader().host
-			n.cut(h)
-			return func() { n.heal(h) }
+		{name: "a worker's host and the topology master's are cut off from each other", restarts: true, begin: func() func() {
+			a, b := p.workerHost(), p.hostOf(p.detail().Assignment.Master)
+			n.part(a, b)
+			return func() { n.join(a, b) }
 		}},
+		{name: "the host of the nimbus that leads is cut off", begin: func() func() { return cut(p.leader().host) }},
 		{name: "a NATS server is killed", begin: func() func() {
-			d := r.nats[2]
+			d := p.nats[2]
 			d.kill()
 			return d.start
 		}},
-	} {
-		p.awaitCommits(3)
-		before, began := p.generation(), time.Now()
-		t.Log(fault.name)
-		heal := fault.begin()
-		if fault.stalls {
-			await(t, "the restart after the fault", func() bool { return p.generation() > before })
-		} else if fault.restarts {
-			p.recovers(fault.name, began, before)
-		} else {
-			p.awaitCommits(3)
-		}
-		t.Logf("healing after %s", time.Since(began).Round(time.Millisecond))
-		began = time.Now()
-		heal()
-		p.awaitCommits(3)
-		t.Logf("commits go on %s after", time.Since(began).Round(time.Millisecond))
-		p.awaitWorkers(2)
 	}
-	p.stop()
 }
 
 // awaitWorkers waits until so many workers are connected to their topology master.

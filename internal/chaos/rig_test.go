@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,8 +30,9 @@ import (
 // rig is a cluster.
 type rig struct {
 	testing.TB
-	dir         string // of all its files; hosts share it
-	checkpoints string // the folder of checkpoints
+	dir         string    // of all its files; hosts share it
+	checkpoints string    // the folder of checkpoints
+	daemons     []*daemon // all of them, and by kind
 	nats        []*daemon
 	nimbus      []*daemon
 	supervisors []*daemon
@@ -98,7 +100,7 @@ func newWideRig(t testing.TB, n *network, secure bool) *rig {
 
 func (r *rig) add(kind, name string, h *host, confs []string) *daemon {
 	r.Helper()
-	d := &daemon{TB: r.TB, name: name, host: h, path: built(r, isobar), log: filepath.Join(r.dir, name+".log")}
+	d := &daemon{TB: r.TB, name: name, host: h, path: built(r, isobar), log: filepath.Join(r.dir, name+".log"), started: "msg=started"}
 	d.args = []string{kind}
 	if kind != "nimbus" && h != local && r.security == nil {
 		d.args = append(d.args, "--insecure")
@@ -106,6 +108,7 @@ func (r *rig) add(kind, name string, h *host, confs []string) *daemon {
 	for _, c := range append(confs, "nats.urls="+strings.Join(r.urls, ",")) {
 		d.args = append(d.args, "-c", c)
 	}
+	r.daemons = append(r.daemons, d)
 	d.start()
 	return d
 }
@@ -117,9 +120,7 @@ func (r *rig) addNATS(h *host, more ...string) {
 	if s := r.security; s != nil {
 		confs = append(confs, "nats.keys.dir="+s.keysDir(), "nats.ca.file="+s.ca, "nats.cert.file="+s.cert, "nats.key.file="+s.key)
 	}
-	d := r.add("nats", name, h, confs)
-	r.nats = append(r.nats, d)
-	d.says("msg=started")
+	r.nats = append(r.nats, r.add("nats", name, h, confs))
 }
 
 func (r *rig) addNimbus(h *host, more ...string) {
@@ -175,7 +176,7 @@ func (r *rig) connect() {
 	}
 	r.client = c
 	await(r, "all supervisors", func() bool {
-		for _, d := range slices.Concat(r.nats, r.nimbus, r.supervisors) {
+		for _, d := range r.daemons {
 			if !d.running() {
 				r.Fatalf("%s has ended", d.name)
 			}
@@ -184,20 +185,24 @@ func (r *rig) connect() {
 	})
 }
 
+// askTime is how long one question may take: who has it may have died with it.
+const askTime = 5 * time.Second
+
 // ask asks nimbus until it answers: it may be waiting for the coordination store, or
 // another may be about to lead.
 func ask[T any](r *rig, verb string, body any) (reply T) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	var last error
+	told := ""
 	await(r, "a reply to "+verb, func() bool {
+		ctx, cancel := context.WithTimeout(r.Context(), askTime)
+		defer cancel()
 		var try T
 		err := r.client.Call(ctx, verb, body, &try)
-		if err != nil && (last == nil || err.Error() != last.Error()) {
+		if err != nil && err.Error() != told {
+			told = err.Error()
 			r.Logf("%s: %v", verb, err)
 		}
-		reply, last = try, err
+		reply = try
 		return err == nil
 	})
 	return reply
@@ -264,8 +269,8 @@ func (r *rig) end() {
 			r.Error(err)
 		}
 	}
-	for _, d := range slices.Concat(r.supervisors, r.nimbus, r.nats) {
-		if r.Failed() && *stacksFlag && d.running() {
+	for _, d := range r.daemons {
+		if r.Failed() && *stacksFlag && d.cmd != nil && d.running() {
 			d.dump()
 		}
 		d.kill()
@@ -315,6 +320,9 @@ func (r *rig) showLogs() {
 	}
 }
 
+// given are the ports that tests were given: what listens at one may just have been killed.
+var given sync.Map
+
 // freePorts returns ports that nothing listens at, and that the system gives nobody by
 // itself.
 func freePorts(t testing.TB, n int) []int {
@@ -327,6 +335,9 @@ func freePorts(t testing.TB, n int) []int {
 			continue
 		}
 		l.Close()
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
 		if ports = append(ports, port); len(ports) == n {
 			return ports
 		}

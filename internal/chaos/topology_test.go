@@ -175,13 +175,14 @@ func (p *topology) pids() map[string]int {
 // awaitStatus waits until the topology is in a status and returns all about it.
 func (p *topology) awaitStatus(s cluster.Status) (d cluster.Detail) {
 	p.Helper()
-	await(p, fmt.Sprintf("%s to be %s", p.name, s), func() bool {
+	took := await(p, fmt.Sprintf("%s to be %s", p.name, s), func() bool {
 		d = p.detail()
 		if d.Topology.Status == cluster.Failed && s != cluster.Failed {
 			p.Fatalf("%s has failed: %s", p.name, d.Topology.Error)
 		}
 		return d.Topology.Status == s
 	})
+	p.Logf("%s after %s", s, took)
 	return d
 }
 
@@ -239,10 +240,11 @@ func (p *topology) stop() {
 func (p *topology) kill() {
 	p.Helper()
 	p.tell(cluster.VerbKill, cluster.Kill{Name: p.name})
-	await(p, "the name "+p.name+" to be free", func() bool {
+	took := await(p, "the name "+p.name+" to be free", func() bool {
 		all := ask[[]cluster.Summary](p.rig, cluster.VerbList, nil)
 		return !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
 	})
+	p.Logf("killed, and its name free after %s", took)
 }
 
 // shown returns the counts of the output, and the mark of each.

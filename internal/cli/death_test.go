@@ -179,9 +179,8 @@ func TestCopySurvivesDeathAtEveryStep(t *testing.T) {
 				if l.dead != errors.Is(err, errDead) || !l.dead && err != nil {
 					t.Fatalf("dead %t: %v", l.dead, err)
 				}
-				headed := whole(t, there)
-				if current := (checkpoint.Ref{}); headed {
-					if current = currentIn(t, there); current != second && (to == "" || current != first) {
+				if whole(t, there) {
+					if current := currentIn(t, there); current != second && (to == "" || current != first) {
 						t.Errorf("the copy is of %s", current)
 					}
 				} else if to != "" || !l.dead {

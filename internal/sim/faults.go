@@ -162,6 +162,11 @@ func (w *world) scheduleFaults() {
 		w.count("target outage")
 		w.tracef("target: unreachable until %v", w.target.outageUntil)
 	})
+	if w.fleet != nil {
+		w.every(w.faults.Request, func() { w.fleet.anyMaster((*master).request) })
+		w.every(w.faults.Sweep, func() { w.fleet.anyMaster((*master).sweep) })
+		return
+	}
 	w.every(w.faults.Request, func() { w.operator.tellRegions(checkpoint.CheckpointRequested{}) })
 	w.every(w.faults.Sweep, func() { w.operator.sweep() })
 }
@@ -200,6 +205,10 @@ func (w *world) anyTask() *task {
 }
 
 func (w *world) crashTask() {
+	if w.fleet != nil {
+		w.fleet.crashTask()
+		return
+	}
 	if t := w.anyTask(); t != nil {
 		w.count("task crash")
 		t.fail(errors.New("crashed"))

@@ -44,6 +44,7 @@ type lead struct {
 	raising bool       // the next generation is being raised
 	rolling func(err error)
 	last    *checkpoint.Ref // the newest checkpoint
+	outcome checkpoint.Outcome
 }
 
 // begin reads the head and starts all regions.
@@ -238,6 +239,7 @@ func (l *lead) do(a checkpoint.Action) {
 		w.check.givesUp(l, a)
 	case checkpoint.Finish:
 		m.move(checkpoint.SettleRequested{Region: l.region.name, Generation: a.Generation, Settled: a.Settled})
+		l.outcome = a.Outcome
 		l.finished(a.Outcome)
 		l.end(nil)
 	case checkpoint.FailRegion:
@@ -434,6 +436,11 @@ func (m *master) do(a checkpoint.MoverAction) {
 	w := m.w
 	switch a := a.(type) {
 	case checkpoint.Swap:
+		if p := w.on; p != nil && w.strikes(w.fleet.faults.StallSwap) {
+			p.pause()
+			p.deliver(func() { m.do(a) })
+			return
+		}
 		w.store.swapHead(a.Old, a.Head, func(v checkpoint.Version, err error) {
 			switch {
 			case err == nil:

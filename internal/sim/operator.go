@@ -173,6 +173,9 @@ func (o *operator) over(m *master, err error) {
 
 // state describes who waits for what, for runs that are stuck.
 func (w *world) state() string {
+	if w.fleet != nil {
+		return w.fleet.orders.state()
+	}
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "session %d of %d, at %v\n", w.operator.at, len(w.operator.sessions), w.now)
 	if m := w.operator.current; m != nil {

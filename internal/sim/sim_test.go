@@ -14,28 +14,43 @@ var (
 )
 
 func TestSimulation(t *testing.T) {
+	t.Parallel()
+	simulate(t, "TestSimulation", *seeds, Options{})
+}
+
+// On a cluster a seed takes longer, and there are fewer of them.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	simulate(t, "TestCluster", *seeds/clusterShare, Options{Cluster: true})
+}
+
+// clusterShare is how many seeds of a plain run there are for each of a cluster.
+const clusterShare = 2
+
+func simulate(t *testing.T, name string, n int, o Options) {
 	if *seed >= 0 {
-		if r := Run(Options{Seed: uint64(*seed), Trace: os.Stdout}); r.Violation != nil {
+		o.Seed, o.Trace = uint64(*seed), os.Stdout
+		if r := Run(o); r.Violation != nil {
 			t.Fatalf("seed %d: violation: %v", *seed, r.Violation)
 		}
 		return
 	}
 	violations, events, counts := 0, 0, map[string]int{}
-	for i := range *seeds {
-		s := *first + uint64(i)
-		r := Run(Options{Seed: s})
+	for i := range n {
+		o.Seed = *first + uint64(i)
+		r := Run(o)
 		if r.Violation != nil {
 			if violations++; violations == 5 {
 				t.Fatal("more violations than need be seen")
 			}
-			t.Errorf("seed %d: violation: %.1500s; replay with go test ./internal/sim -run TestSimulation -sim.seed=%d", s, r.Violation.Error(), s)
+			t.Errorf("seed %d: violation: %.1500s; replay with go test ./internal/sim -run '^%s$' -sim.seed=%d", o.Seed, r.Violation.Error(), name, o.Seed)
 		}
 		events += r.Events
 		for what, n := range r.Counts {
 			counts[what] += n
 		}
 	}
-	t.Logf("%d seeds, %d events: %v", *seeds, events, counts)
+	t.Logf("%d seeds, %d events: %v", n, events, counts)
 }
 
 // What the fault model promises must happen in the seeds that are always run, or a
@@ -70,12 +85,15 @@ func TestSameSeedGivesTheSameRun(t *testing.T) {
 	}
 }
 
+// rule is a rule that a test does without.
+type rule struct {
+	name string
+	off  Rule
+}
+
 // Without any one of its rules the engine breaks, and the checks notice.
 func TestChecksNoticeAMissingRule(t *testing.T) {
-	for _, rule := range []struct {
-		name string
-		off  Rule
-	}{
+	notice(t, Options{}, 500, []rule{
 		{"alignment", Alignment},
 		{"generation check", GenerationCheck},
 		{"fence", Fence},
@@ -89,12 +107,38 @@ func TestChecksNoticeAMissingRule(t *testing.T) {
 		{"poison across rollbacks", PoisonAcrossRollbacks},
 		{"interruptions", Interruptions},
 		{"store failures", StoreFailures},
-	} {
+	})
+}
+
+// The same on a cluster.
+func TestClusterChecksNoticeAMissingRule(t *testing.T) {
+	notice(t, Options{Cluster: true}, 3000, []rule{
+		{"generation check", GenerationCheck},
+		{"fence", Fence},
+		{"head compare", HeadCompare},
+		{"ack order", AckOrder},
+		{"incarnations", Incarnations},
+		{"leases", Leases},
+		{"links", Links},
+		{"start once", StartOnce | OldStarts},
+		{"old starts", OldStarts},
+		{"strict starts", StrictStarts},
+		{"master's word", MastersWord},
+		{"master records", MasterRecords},
+		{"assignment order", AssignmentOrder},
+		{"dismissed again", DismissedAgain},
+		{"hung again", HungAgain},
+		{"nothing left", NothingLeft},
+	})
+}
+
+func notice(t *testing.T, o Options, most uint64, rules []rule) {
+	for _, rule := range rules {
 		t.Run(rule.name, func(t *testing.T) {
-			const most = 500
-			for s := range uint64(most) {
-				if r := Run(Options{Seed: s, Off: rule.off}); r.Violation != nil {
-					t.Logf("seed %d: %.300s", s, r.Violation)
+			for o.Seed = range most {
+				o.Off = rule.off
+				if r := Run(o); r.Violation != nil {
+					t.Logf("seed %d: %.300s", o.Seed, r.Violation)
 					return
 				}
 			}

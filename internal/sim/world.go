@@ -63,12 +63,25 @@ const (
 	Leases
 	// StartOnce: a start that goes back to a checkpoint does so only once.
 	StartOnce
-	// OldStarts: a start in whose place another one has come takes nothing back.
+	// OldStarts: a start takes nothing back of what was started after it was asked for.
 	OldStarts
+	// StrictStarts: a start that goes back gives way if somebody moves the head before it.
+	StrictStarts
 	// MastersWord: no worker is moved that its topology master says is connected.
 	MastersWord
 	// Links: a generation ends with the links that it uses.
 	Links
+	// MasterRecords: no topology master writes its record over that of a later one.
+	MasterRecords
+	// AssignmentOrder: of two topology masters that of the later assignment is the later.
+	AssignmentOrder
+	// DismissedAgain: workers that were told that the run is over are started again as long
+	// as they are assigned.
+	DismissedAgain
+	// HungAgain: a topology master whose tasks do not end in time is started again.
+	HungAgain
+	// NothingLeft: an update is taken back, too, if there was no checkpoint before it.
+	NothingLeft
 )
 
 // Options say what to run.

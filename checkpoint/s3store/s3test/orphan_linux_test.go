@@ -20,7 +20,9 @@ func TestServersDieWithATestThatPanics(t *testing.T) {
 		if _, err := run(server); err != nil {
 			t.Fatal(err)
 		}
-		os.Stdout.WriteString("started ")
+		if _, err := os.Stdout.WriteString("started "); err != nil {
+			t.Fatal(err)
+		}
 		panic("as it must")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

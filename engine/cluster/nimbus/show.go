@@ -123,6 +123,7 @@ func (l *leader) health() cluster.Health {
 		}
 		if why := l.waiting[name]; why != "" {
 			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))
+			continue
 		}
 		for _, why := range l.troubles(t, now) {
 			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))

@@ -159,10 +159,9 @@ func TestCutFailsAllGenerationsOnce(t *testing.T) {
 	var worker string
 	named := map[string]int{}
 	for range all {
-		if err := <-e.failed; err != nil {
-			if _, scan := fmt.Sscanf(err.Error(), "link to worker %q", &worker); scan != nil {
-				t.Errorf("%v: %v", err, scan)
-			}
+		told := <-e.failed
+		if _, err := fmt.Sscanf(told.Error(), "link to worker %q", &worker); err != nil {
+			t.Errorf("%v: %v", told, err)
 		}
 		named[worker]++
 	}
