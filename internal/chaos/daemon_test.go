@@ -38,12 +38,13 @@ func begin(t *testing.T) {
 	t.Parallel()
 }
 
-// long skips a test that takes minutes, unless it is wanted.
+// long does the same with a test that takes minutes, if that is wanted.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() || !*fullFlag && os.Getenv("ISOBAR_CI") == "" {
 		t.Skip("it takes minutes: -chaos.full runs it")
 	}
+	t.Parallel()
 }
 
 var binaries string // folder of the built programs
@@ -233,9 +234,9 @@ func awaitFor(t testing.TB, limit time.Duration, what string, holds func() bool)
 	return time.Since(began).Round(time.Millisecond)
 }
 
-// topologyProcesses returns the processes of a topology, whoever has started them, by
-// what ps shows of them.
-func topologyProcesses(name string) map[int]string {
+// topologyProcesses returns the processes of topologies whose ids begin so, whoever has
+// started them, by what ps shows of them.
+func topologyProcesses(id string) map[int]string {
 	found := map[int]string{}
 	out, err := exec.Command("ps", "-axww", "-o", "pid=,args=").Output()
 	if err != nil {
@@ -243,7 +244,7 @@ func topologyProcesses(name string) map[int]string {
 	}
 	for line := range strings.Lines(string(out)) {
 		number, args, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if pid, err := strconv.Atoi(number); err == nil && strings.HasPrefix(strings.TrimSpace(args), "isobar-"+name+"-") {
+		if pid, err := strconv.Atoi(number); err == nil && strings.HasPrefix(strings.TrimSpace(args), "isobar-"+id) {
 			found[pid] = strings.TrimSpace(args)
 		}
 	}

@@ -45,9 +45,6 @@ func TestRunsAndEnds(t *testing.T) {
 	p.submit(wordcount, 2)
 	p.awaitEnd()
 	p.kill()
-	if left := topologyProcesses(p.name); len(left) > 0 {
-		t.Errorf("its name is free and it still has processes: %v", left)
-	}
 }
 
 // TestKillNineOfEverything kills one process of each kind after the other, and each time

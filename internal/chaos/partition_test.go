@@ -41,8 +41,8 @@ func (p *topology) workerHost() *host {
 // counts must be exact in the end.
 func TestNetworkFaults(t *testing.T) {
 	long(t)
-	t.Run("secure", func(t *testing.T) { networkFaults(t, true) })
-	t.Run("insecure", func(t *testing.T) { networkFaults(t, false, 0, 2, 3) })
+	t.Run("tls", func(t *testing.T) { networkFaults(t, true) })
+	t.Run("plain", func(t *testing.T) { networkFaults(t, false, 0, 2, 3) })
 }
 
 // networkFault is one way in which a network breaks.
@@ -57,8 +57,12 @@ type networkFault struct {
 
 // networkFaults tries all faults, or those of the given indexes.
 func networkFaults(t *testing.T, secure bool, only ...int) {
+	t.Parallel()
 	n := newNetwork(t, 3)
 	r := newWideRig(t, n, secure)
+	if secure {
+		r.refusesStrangers()
+	}
 	p := r.steady(1000, 20_000)
 	p.submit(first, 2)
 	for i, fault := range p.faults(n) {

@@ -128,7 +128,7 @@ func (r *rig) addNimbus(h *host, more ...string) {
 	name := fmt.Sprintf("nimbus-%d", len(r.nimbus))
 	confs := slices.Concat([]string{
 		"storm.local.hostname=" + name, "checkpoint.store=file://" + r.checkpoints, "checkpoint.store.shared=true",
-		"nimbus.monitor.freq.secs=1", "nimbus.task.timeout.secs=5", "nimbus.supervisor.timeout.secs=6",
+		"nimbus.monitor.freq.secs=1", "nimbus.task.timeout.secs=5", "nimbus.task.launch.secs=15", "nimbus.supervisor.timeout.secs=6",
 	}, more)
 	if s := r.security; s != nil {
 		confs = append(confs, "nats.keys.dir="+s.keysDir(), "nats.ca.file="+s.ca, "nats.creds.file="+s.creds(natscluster.RoleNimbus, name))
@@ -277,7 +277,7 @@ func (r *rig) end() {
 	}
 	for _, name := range r.topologies {
 		await(r, "the end of what is left of "+name, func() bool {
-			left := topologyProcesses(name)
+			left := topologyProcesses(name + "-")
 			for pid := range left {
 				syscall.Kill(-pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
 			}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/engine/cluster/client"
 	"github.com/isobar-io/isobar/engine/cluster/natscluster"
 )
 
@@ -102,4 +105,24 @@ func (s *security) creds(role natscluster.Role, name string) string {
 		s.Fatal(err)
 	}
 	return path
+}
+
+// refusesStrangers fails if the cluster lets somebody in who has no credentials, or who
+// does not know its authority.
+func (r *rig) refusesStrangers() {
+	r.Helper()
+	for what, access := range map[string]cluster.StoreAccess{
+		"without credentials":   {URLs: r.urls, CA: r.security.ca},
+		"without its authority": {URLs: r.urls, Creds: r.access().Creds},
+	} {
+		c, err := client.Connect(access)
+		if err == nil {
+			err = errors.Join(c.Call(r.Context(), cluster.VerbList, nil, nil), c.Close())
+		}
+		if err == nil {
+			r.Errorf("somebody was let in %s", what)
+		} else {
+			r.Logf("%s: %v", what, err)
+		}
+	}
 }

@@ -236,15 +236,20 @@ func (p *topology) stop() {
 	p.check(p.read())
 }
 
-// kill has the topology killed, and waits until its name is free.
+// kill has the topology killed, and waits until its name is free. Its processes must have
+// ended by then.
 func (p *topology) kill() {
 	p.Helper()
+	id := p.detail().Topology.ID
 	p.tell(cluster.VerbKill, cluster.Kill{Name: p.name})
 	took := await(p, "the name "+p.name+" to be free", func() bool {
 		all := ask[[]cluster.Summary](p.rig, cluster.VerbList, nil)
 		return !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
 	})
 	p.Logf("killed, and its name free after %s", took)
+	if left := topologyProcesses(id + "/"); len(left) > 0 {
+		p.Errorf("its name is free and it still has processes: %v", left)
+	}
 }
 
 // shown returns the counts of the output, and the mark of each.

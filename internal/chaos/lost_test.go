@@ -1,0 +1,63 @@
+//go:build linux || darwin
+
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/isobar-io/isobar/engine/cluster"
+)
+
+// TestWithoutCoordinationStore kills processes of a topology while the coordination store
+// is away, and then takes all away that the store has: no committed batch may be lost.
+func TestWithoutCoordinationStore(t *testing.T) {
+	begin(t)
+	r := newLocalRig(t, 1, 1)
+	p := r.steady(1000, 10_000)
+	p.submit(first, 2)
+	p.awaitCommits(2)
+
+	r.nats[0].kill()
+	before, began := p.generation(), time.Now()
+	signal(t, p.its(cluster.RoleWorker)[0].PID, syscall.SIGKILL)
+	p.recovers("kill -9 of a worker while the store is away", began, before)
+
+	before = p.generation()
+	signal(t, p.its(cluster.RoleMaster)[0].PID, syscall.SIGKILL)
+	await(t, "another topology master", func() bool { return p.generation() > before })
+	began = time.Now()
+	r.nats[0].start()
+	p.recovers("kill -9 of the topology master while the store is away, which comes back", began, before)
+
+	before = p.generation()
+	r.nats[0].kill()
+	r.supervisors[0].kill()
+	if err := os.RemoveAll(filepath.Join(r.dir, "nats-0")); err != nil {
+		t.Fatal(err)
+	}
+	r.nats[0].start()
+	r.supervisors[0].start()
+	p.awaitCommits(10)
+	if now := p.generation(); now != before {
+		t.Errorf("that the store has lost everything has cost a restart: generation %d, was %d", now, before)
+	}
+	await(t, "the topology to be unknown", func() bool {
+		return len(ask[[]cluster.Summary](r, cluster.VerbList, nil)) == 0
+	})
+	was := p.newest()
+	if out, err := p.trySubmit(first, 2); err == nil || !strings.Contains(out, "--from") {
+		t.Errorf("the name of what runs is taken: %v\n%s", err, out)
+	}
+	p.submit(first, 2, "--from", "latest")
+	p.awaitCommits(3)
+	if now := p.newest(); now.Generation <= was.Generation {
+		t.Errorf("submitted again it is at %s, was at %s", now, was)
+	}
+	p.stop()
+	await(t, "the end of all processes", func() bool { return len(topologyProcesses(p.name+"-")) == 0 })
+}
