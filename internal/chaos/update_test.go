@@ -5,6 +5,7 @@ package chaos
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,11 +31,12 @@ func (p *topology) change(what string, epoch uint64) (said string) {
 	return said
 }
 
-// update has the topology replaced by another program, and does not wait.
-func (p *topology) update(program func() (string, error), flags ...string) {
+// update has the topology replaced by another program, which has so many seconds to commit,
+// and does not wait.
+func (p *topology) update(program func() (string, error), secs int, flags ...string) {
 	p.Helper()
 	p.awaitCommits(2)
-	flags = append(flags, "--update", "--update-timeout", "6", "--wait", "0")
+	flags = append(flags, "--update", "--update-timeout", strconv.Itoa(secs), "--wait", "0")
 	if out, err := p.trySubmit(program, 1, flags...); err != nil {
 		p.Fatalf("update: %v\n%s", err, out)
 	}
@@ -60,7 +62,7 @@ func TestUpdateInPlace(t *testing.T) {
 	good := func(mark string, program func() (string, error)) {
 		t.Helper()
 		epoch := p.epoch()
-		p.update(program)
+		p.update(program, 60)
 		if said := p.change("update to "+mark, epoch); said != "" {
 			t.Errorf("a good update: %s", said)
 		}
@@ -101,7 +103,7 @@ func TestBadUpdateIsTakenBack(t *testing.T) {
 		p := r.steady(1000, 5_000)
 		running[wrong] = p
 		p.submit(first, 1, "-c", "topology.task.stop.timeout.secs=2")
-		p.update(second, "--wrong="+wrong, "-c", "topology.task.stop.timeout.secs=2")
+		p.update(second, 6, "--wrong="+wrong, "-c", "topology.task.stop.timeout.secs=2")
 	}
 	for wrong, p := range running {
 		said := p.change("the update that does "+wrong, 1)

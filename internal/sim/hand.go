@@ -110,7 +110,7 @@ func (h *hand) dial() {
 	mine, theirs := connect(h.spec.worker+"↔"+c.p.name, h.p, c.p)
 	m := &member{end: theirs, worker: h.spec.worker, incarnation: h.spec.incarnation, of: c.crew, at: h}
 	h.up = m
-	mine.lost = func(err error) { h.lost(m, err) }
+	mine.lost = h.lost
 	mine.send(func() {
 		if c.spec.id != h.spec.id || c.spec.epoch != h.spec.epoch {
 			theirs.close(errors.New("it belongs to another run"))
@@ -121,7 +121,7 @@ func (h *hand) dial() {
 }
 
 // lost ends all tasks, waits for that, and then looks for a topology master again.
-func (h *hand) lost(m *member, err error) {
+func (h *hand) lost(err error) {
 	h.p.w.tracef("%s: has lost its topology master: %v", h.p.name, err)
 	for _, p := range slices.Clone(h.parts) {
 		p.stop()

@@ -42,7 +42,6 @@ type hosted struct {
 	pid         int
 	code        int  // with which it has ended by itself; below 0: it has not
 	astray      bool // the supervisor takes it for dead
-	looked      time.Duration
 	main        interface {
 		run()
 		terminate()

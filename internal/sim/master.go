@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -493,13 +492,4 @@ func (m *master) do(a checkpoint.MoverAction) {
 			l.later(checkpoint.Fenced{Err: a.Err})
 		}
 	}
-}
-
-func (m *master) lead(region string) *lead {
-	for _, l := range m.regions {
-		if l.region.name == region {
-			return l
-		}
-	}
-	panic(fmt.Sprintf("no region %q", region))
 }

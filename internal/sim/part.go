@@ -156,3 +156,12 @@ func (p *part) check() {
 	m := p.up
 	m.other.send(func() { m.of.told(p.gen, func(t *crewTasks) { t.ended(m) }) })
 }
+
+func (m *master) lead(region string) *lead {
+	for _, l := range m.regions {
+		if l.region.name == region {
+			return l
+		}
+	}
+	panic(fmt.Sprintf("no region %q", region))
+}

@@ -146,10 +146,10 @@ func (r *records) update(key string, value any, revision uint64, reply func(uint
 		if e := r.kept[key]; e != nil && e.value != nil {
 			now = e.revision
 		}
-		switch {
-		case now == revision:
+		switch now {
+		case revision:
 			return r.set(key, value), nil
-		case now == 0:
+		case 0:
 			return 0, errAbsent
 		}
 		return 0, errChanged

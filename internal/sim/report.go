@@ -70,10 +70,7 @@ func (c *chief) status() cluster.RunStatus {
 
 // What an operator asks of a topology master.
 
-var (
-	errNotRunning = errors.New("the region is not running: try again")
-	errEnded      = errors.New("the run has ended")
-)
+var errNotRunning = errors.New("the region is not running: try again")
 
 // saving is a savepoint that is being taken.
 type saving struct {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,7 +127,7 @@ func (c *Client) Call(ctx context.Context, verb string, body, reply any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.request(ctx, data)
+	answer, err := c.request(ctx, verb, data)
 	if err != nil {
 		return err
 	}
@@ -139,9 +140,31 @@ func (c *Client) Call(ctx context.Context, verb string, body, reply any) error {
 	return nil
 }
 
+// looks are the verbs that change nothing and take no time: they are asked again when no
+// answer comes, because whoever has the request may be frozen, or cut off.
+var looks = []string{
+	cluster.VerbCheck, cluster.VerbList, cluster.VerbStatus, cluster.VerbSupervisors, cluster.VerbHealth,
+	cluster.VerbConfig, cluster.VerbBlobs, cluster.VerbHead,
+}
+
+// lookTime is how long the answer to such a request may take.
+const lookTime = 5 * time.Second
+
+// ask sends a request once.
+func (c *Client) ask(ctx context.Context, verb string, data []byte) (answer []byte, again bool, err error) {
+	if !slices.Contains(looks, verb) {
+		answer, err = c.Store.Request(ctx, cluster.ServiceNimbus, data)
+		return answer, errors.Is(err, cluster.ErrUnserved), err
+	}
+	once, done := context.WithTimeout(ctx, lookTime)
+	defer done()
+	answer, err = c.Store.Request(once, cluster.ServiceNimbus, data)
+	return answer, errors.Is(err, cluster.ErrUnavailable) && ctx.Err() == nil, err
+}
+
 // request asks until there is somebody who answers. A request that may have been carried
 // out is not sent again. Once somebody has it, it takes its time: a savepoint may need minutes.
-func (c *Client) request(ctx context.Context, data []byte) ([]byte, error) {
+func (c *Client) request(ctx context.Context, verb string, data []byte) ([]byte, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	away := time.NewTimer(connectTime)
@@ -152,8 +175,8 @@ func (c *Client) request(ctx context.Context, data []byte) ([]byte, error) {
 	for {
 		connected := c.Store.Connected()
 		if connected {
-			answer, err := c.Store.Request(ctx, cluster.ServiceNimbus, data)
-			if !errors.Is(err, cluster.ErrUnserved) {
+			answer, again, err := c.ask(ctx, verb, data)
+			if !again {
 				return answer, err
 			}
 		}
@@ -161,7 +184,8 @@ func (c *Client) request(ctx context.Context, data []byte) ([]byte, error) {
 		case <-again.C:
 		case <-away.C:
 			if !connected {
-				return nil, fmt.Errorf("nothing answers at %s: %s", c.where, hint)
+				_, _, err := c.ask(ctx, verb, data) // it tells why
+				return nil, fmt.Errorf("nothing answers at %s (%w): %s", c.where, err, hint)
 			}
 		case <-waiting.Done():
 			if ctx.Err() != nil {

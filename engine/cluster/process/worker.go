@@ -107,7 +107,11 @@ func (c *Config) followMaster(ctx context.Context, masters chan string, secrets 
 
 // await waits until known is closed; without the coordination store that may be never.
 func (c *Config) await(ctx context.Context, known <-chan struct{}) {
-	late := time.NewTimer(intentTime)
+	patience := intentTime
+	if !c.Store.Connected() {
+		patience = 0
+	}
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case <-known:
