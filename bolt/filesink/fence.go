@@ -132,7 +132,7 @@ func (f *fence) locked(ctx context.Context, flag int, do func(*os.File) error) e
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}
-	err = filelock.TryLock(file)
+	err = filelock.Claim(file)
 	if errors.Is(err, filelock.ErrLocked) {
 		f.log.Warn("the output is locked by another process, which may have been stopped: waiting", "file", f.path)
 		err = filelock.Wait(ctx, file)
