@@ -9,7 +9,8 @@ import (
 )
 
 // Fetched is a verified copy of an object in a temporary file. Where the system allows it
-// the file has no name, so that a process that is killed leaves nothing behind.
+// the file has no name once there is anything in it, so that a process that is killed
+// leaves at most an empty one behind.
 type Fetched struct {
 	File  *os.File
 	named bool
