@@ -109,8 +109,9 @@ func startOf(p cluster.Process) engine.Start {
 	s := engine.Start{
 		From: p.Start.From, Map: p.Start.Map, Drop: p.Start.Drop,
 		DropUnpublished: p.Start.DropUnpublished, TakeOver: p.Start.TakeOver,
-		Once: fmt.Sprintf("%s/%d", p.ID, p.Epoch), Unmoved: p.Start.Unmoved,
+		Once: cluster.StartName(p.ID, p.Epoch), Unmoved: p.Start.Unmoved,
 		Begun: process.Begun(p),
+		Later: func(other string) bool { return cluster.StartedLater(other, cluster.StartName(p.ID, p.Epoch)) },
 	}
 	if s.From == "" {
 		s.From = engine.FromNew

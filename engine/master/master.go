@@ -179,7 +179,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		Version:  version,
 		Writer:   m.unique,
 		Retained: cfg.Retained,
-		Strict:   len(cfg.Start.Unmoved) > 0,
+		Strict:   len(cfg.Start.Unmoved)+len(targets) > 0,
 	})
 	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
 	for _, r := range cfg.Plan.Regions {

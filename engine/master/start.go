@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,6 +36,9 @@ type Start struct {
 	// Begun says that this start had begun before: if another one has taken its place since,
 	// it has nothing more to do, and the error wraps ErrReplaced.
 	Begun bool
+	// Later, if set, reports whether another start was wanted after this one: if it has begun
+	// meanwhile, this one is too late, and the error wraps ErrReplaced.
+	Later func(once string) bool
 	// Unmoved, if there is any, are the current checkpoints that regions must have, by name:
 	// else nothing is changed, and the error wraps ErrElsewhere.
 	Unmoved map[string]string
@@ -71,11 +75,11 @@ func (s Start) allowed(h *checkpoint.Head, topology string) error {
 		}
 		switch want, ok := s.Unmoved[name]; {
 		case s.begun(h, name):
-		case s.Begun && h.Regions[name].Started != "":
+		case s.Begun && h.Regions[name].Started != "", s.Later != nil && s.Later(h.Regions[name].Started):
 			return fmt.Errorf("region %q of topology %q was started as %s, this is %s: %w", name, topology, h.Regions[name].Started, s.Once, ErrReplaced)
 		case s.From == FromNew && now != "none":
 			return fmt.Errorf("topology %q has checkpoints, the newest is %s: say what it is to go on from: --from latest, empty or GENERATION.BATCH", topology, now)
-		case ok && want != now:
+		case ok && cmp.Or(want, "none") != now:
 			return fmt.Errorf("region %q of topology %q was to go on from checkpoint %s, and is at %s: %w", name, topology, want, now, ErrElsewhere)
 		}
 	}

@@ -65,6 +65,10 @@ func (c *chief) run() {
 // heed does what a record says.
 func (c *chief) heed(e entry) {
 	switch v := e.value.(type) {
+	case cluster.MasterRecord:
+		if v.Address != c.address && c.p.w.is(MasterRecords) {
+			c.announce()
+		}
 	case cluster.Assignment:
 		if v.Version.Epoch != c.spec.epoch {
 			return
@@ -140,20 +144,30 @@ func (c *chief) end() {
 	}
 }
 
-// announce tells workers where this topology master is, unless a later one has. A worker
-// that is started knows no other than the one that is written there last.
+// announce tells workers where this topology master is. If a later one has, this one ends. A
+// worker that is started knows no other than the one that is written there last.
 func (c *chief) announce() {
 	records, key := c.p.w.fleet.records, cluster.TopologyBucket(c.spec.id)+"/"+cluster.KeyMaster
-	mine := cluster.MasterRecord{Epoch: c.spec.epoch, Incarnation: c.spec.incarnation, Address: c.address}
 	again := func() { c.p.w.after(300*time.Millisecond, c.announce) }
+	mine := cluster.MasterRecord{Epoch: c.spec.epoch, Incarnation: c.spec.incarnation, Address: c.address}
+	if !c.p.w.is(MasterRecords) {
+		c.persist(cluster.KeyMaster, func() any { return mine }, func() {})
+		return
+	}
 	records.get(key, func(e entry, err error) {
 		if err != nil && !errors.Is(err, errAbsent) {
 			again()
 			return
 		}
-		there, ok := e.value.(cluster.MasterRecord)
-		if ok && c.p.w.is(MasterRecords) && cmp.Or(cmp.Compare(there.Epoch, mine.Epoch), cmp.Compare(there.Incarnation, mine.Incarnation)) >= 0 {
-			return
+		if there, ok := e.value.(cluster.MasterRecord); ok {
+			switch order := cmp.Or(cmp.Compare(there.Epoch, mine.Epoch), cmp.Compare(there.Incarnation, mine.Incarnation)); {
+			case order == 0:
+				return
+			case order > 0:
+				c.p.w.count("later master found")
+				c.exit(cluster.ExitSignal)
+				return
+			}
 		}
 		records.update(key, mine, e.revision, func(_ uint64, err error) {
 			if err != nil {

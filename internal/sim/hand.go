@@ -64,9 +64,6 @@ func (h *hand) run() {
 	f := h.p.w.fleet
 	if m := h.spec.master; m != nil {
 		h.address = f.chiefs[m.Address]
-		if c := h.address; c != nil && m.Epoch == h.spec.epoch {
-			h.newest = c.spec.incarnation
-		}
 	}
 	f.records.watch(cluster.TopologyBucket(h.spec.id)+"/", func(e entry) {
 		m, ok := e.value.(cluster.MasterRecord)

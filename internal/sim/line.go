@@ -28,6 +28,9 @@ func (c *checker) begins(r *region, was, is checkpoint.RegionHead) {
 	if is.Generation == was.Generation {
 		return
 	}
+	if c.w.fleet != nil && is.Started != was.Started {
+		c.w.fleet.orders.began(r, was, is)
+	}
 	c.high[r.name][is.Generation] = 0
 	if current := is.Current(); current != nil {
 		c.high[r.name][is.Generation] = current.Batch

@@ -220,7 +220,6 @@ func (m *machine) prepare(a slots.Prepare) {
 	id := a.Assignment.ID
 	r.get(cluster.TopologyBucket(id)+"/"+cluster.KeyMaster, func(e entry, err error) {
 		if v, ok := e.value.(cluster.MasterRecord); ok && err == nil {
-			v.Incarnation %= perAssignment
 			m.step(slots.MasterSeen{ID: id, Record: v})
 		}
 		if err != nil && !errors.Is(err, errAbsent) && m.epochs[id] != a.Assignment.Version.Epoch {
@@ -231,10 +230,6 @@ func (m *machine) prepare(a slots.Prepare) {
 		m.step(slots.Prepared{Place: a.Place})
 	})
 }
-
-// perAssignment is what lies between topology masters of one assignment and those of the
-// next: who was assigned later comes later, whenever his process was started.
-const perAssignment = 1e17
 
 // spawn starts a process.
 func (m *machine) spawn(a slots.Start) {
@@ -250,9 +245,6 @@ func (m *machine) spawn(a slots.Start) {
 	h.p = newProcess(m, name)
 	h.p.hosted = h
 	if s.role == cluster.RoleMaster {
-		if m.w.is(AssignmentOrder) {
-			s.incarnation = a.Assignment.Number*perAssignment + a.Incarnation%perAssignment
-		}
 		h.main = newChief(h.p, s)
 	} else {
 		s.worker = cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: m.id, Port: a.Place.Port}}.ID()

@@ -17,10 +17,11 @@ type orders struct {
 	f      *fleet
 	names  int // of submissions and savepoints
 	wishes []*wish
-	starts map[string]bool           // regions that have gone back at a start, by its name
-	saved  []string                  // savepoints that were confirmed
-	tried  map[string]checkpoint.Ref // the newest checkpoints when the last update was tried, by region
-	asked  map[string]generation     // of the head, when a start was asked for, by its name
+	starts map[string]bool              // regions that have gone back at a start, by its name
+	saved  []string                     // savepoints that were confirmed
+	left   map[string]map[string]string // where the versions had left off that take their places again, by the name of the start
+	tried  map[string]checkpoint.Ref    // the newest checkpoints when the last update was tried, by region
+	asked  map[string]generation        // of the head, when a start was asked for, by its name
 }
 
 // wish is a rollback that the operator has asked for.
@@ -33,7 +34,7 @@ type wish struct {
 const topologyName = "sim"
 
 func newOrders(f *fleet) *orders {
-	return &orders{f: f, starts: map[string]bool{}, asked: map[string]generation{}}
+	return &orders{f: f, starts: map[string]bool{}, asked: map[string]generation{}, left: map[string]map[string]string{}}
 }
 
 // begin submits the topology, and sees to it until all its input is processed.

@@ -73,6 +73,9 @@ func (o *orders) changed(was, now cluster.Topology) {
 	if now.Step == cluster.StepTry && was.Step != cluster.StepTry {
 		o.tried = current
 	}
+	if now.Step == cluster.StepReturn {
+		o.left[fmt.Sprintf("%s/%d", now.ID, now.Version.Epoch)] = now.Left
+	}
 	if was.Step == "" || now.Step != "" || !o.f.programs[now.Version.Binary.SHA256].broken {
 		return
 	}
@@ -83,6 +86,23 @@ func (o *orders) changed(was, now cluster.Topology) {
 	if maps.Equal(o.tried, current) {
 		o.f.w.violate("epoch %d of %s counts as working, though it has committed nothing", now.Version.Epoch, now.ID)
 	}
+}
+
+// began checks that what ran before an update takes its place again only where it had left
+// off: not once the update has committed.
+func (o *orders) began(r *region, was, is checkpoint.RegionHead) {
+	left, returns := o.left[is.Started]
+	if !returns {
+		return
+	}
+	now := ""
+	if ref := was.Current(); ref != nil {
+		now = ref.String()
+	}
+	if now != left[r.name] {
+		o.f.w.violate("%s: start %s takes an update back, which has gone on from %q to %q", r.name, is.Started, left[r.name], now)
+	}
+	o.f.w.count("update taken back")
 }
 
 // assigned checks an assignment: who is connected to the topology master and does well stays

@@ -73,8 +73,6 @@ const (
 	Links
 	// MasterRecords: no topology master writes its record over that of a later one.
 	MasterRecords
-	// AssignmentOrder: of two topology masters that of the later assignment is the later.
-	AssignmentOrder
 	// DismissedAgain: workers that were told that the run is over are started again as long
 	// as they are assigned.
 	DismissedAgain

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/cluster"
 )
 
@@ -179,12 +180,14 @@ func (v *view) newest() map[string]string {
 	return newest
 }
 
-// moved reports whether a region has committed since the old version had stopped. Regions
-// may have other names by now.
+// moved reports whether a region has committed since the old version had stopped. Where
+// that had stopped may not be known: then only what the generation that runs now has
+// committed counts. Regions may have other names by now.
 func (v *view) moved() bool {
 	left := slices.Collect(maps.Values(v.topology.Left))
 	return v.run != nil && slices.ContainsFunc(v.run.Regions, func(r cluster.RegionState) bool {
-		return r.Last != "" && !slices.Contains(left, r.Last)
+		g, _, err := checkpoint.ParseRef(r.Last)
+		return err == nil && !slices.Contains(left, r.Last) && (len(left) > 0 || g == r.Generation)
 	})
 }
 

@@ -141,6 +141,8 @@ func (m *leader) over(ctx context.Context, result engine.Result, err error) erro
 		return ErrInterrupted
 	case errors.Is(err, checkpoint.ErrHeadMoved):
 		return fmt.Errorf("another topology master leads: %w", err) // it reports
+	case errors.Is(err, engine.ErrHung):
+		return err // this process was paused for long, or a worker was
 	case errors.Is(err, engine.ErrStoreUnreachable):
 		m.status.fail(cluster.PhaseStarting, err)
 		m.write(ctx)

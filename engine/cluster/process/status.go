@@ -20,6 +20,8 @@ type status struct {
 	elsewhere atomic.Bool // the run has failed with engine.ErrElsewhere
 	inspector atomic.Pointer[engine.Inspector]
 
+	writing sync.Mutex
+
 	mu    sync.Mutex
 	last  engine.Progress
 	beat  uint64
@@ -114,7 +116,10 @@ func (m *leader) write(ctx context.Context) {
 	}
 }
 
+// An older status must not be the last one that is written.
 func (m *leader) writeStatus(ctx context.Context) error {
+	m.status.writing.Lock()
+	defer m.status.writing.Unlock()
 	return put(ctx, m.Store, m.ID, cluster.KeyStatus, m.now())
 }
 
