@@ -221,8 +221,13 @@ func (t *Table) decide(s *Slot) {
 			t.do(Kill{Place: s.Place})
 		}
 	case Done:
-		if !fits {
+		switch {
+		case !fits:
 			t.clean(s)
+		case a.Number > s.Number: // the master may have moved just then, and the next one waits
+			t.set(s, Waiting)
+			s.due = t.at.Now
+			t.decide(s)
 		}
 	case Starting, Cleaning:
 	}

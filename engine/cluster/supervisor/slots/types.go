@@ -42,7 +42,7 @@ const (
 	Dumping   Phase = "dumping" // hangs, and was told to write its stacks and end
 	Ending    Phase = "ending"  // was told to end
 	Killing   Phase = "killing"
-	Done      Phase = "done" // has ended in order; nothing is started for this epoch
+	Done      Phase = "done" // has ended in order; nothing is started for this assignment
 	Cleaning  Phase = "cleaning"
 )
 
