@@ -257,7 +257,7 @@ func (f *follower) lose(m *member) error {
 	f.log.Debug("an input file was removed, cut or replaced", "file", m.path, "countedBytes", m.pos.offset)
 	m.lost, m.size = f.now().Truncate(time.Second), 0
 	for _, s := range f.families[m.fam.id] {
-		if s.like == m.pos.id {
+		if s.like == m.pos.id || s.id == m.pos.id { // what is there now is equal to nothing yet
 			s.like, s.equal = identity{}, 0
 		}
 	}

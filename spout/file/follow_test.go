@@ -391,3 +391,19 @@ func TestFileThatIsCutWhileItIsLookedAtIsReadOnce(t *testing.T) {
 		}
 	}
 }
+
+// What was found equal of a file before it was cut says nothing about its new content.
+func TestNewContentIsComparedFromItsBeginning(t *testing.T) {
+	dir := t.TempDir()
+	log, old := filepath.Join(dir, "log"), filepath.Join(dir, "log.1")
+	write(t, old, "header\nline 13\nline 14\nline 15\n")
+	write(t, log, "header\nline 16\nline 17\n")
+	w := newTailer(t, filepath.Join(dir, "log*"))
+	w.read(0) // the files are found equal up to "line 1"
+	write(t, log, "header\nline 23\n")
+	w.drain()
+	slices.Sort(w.committed)
+	if want := []string{"header", "header", "line 13", "line 14", "line 15", "line 23"}; !slices.Equal(w.committed, want) {
+		t.Errorf("read %q, want %q", w.committed, want)
+	}
+}

@@ -114,7 +114,7 @@ func (f *follower) sight(path string) (*sighting, error) {
 	if formatOf(path, head) == nil {
 		s.family, _ = familyOf(head)
 	}
-	if old != nil && s.id == old.id && s.family == old.family && s.size >= old.equal {
+	if old != nil && s.id == old.id && s.family == old.family && s.size >= old.size { // else it was cut
 		s.like, s.equal = old.like, old.equal
 	}
 	return s, nil
