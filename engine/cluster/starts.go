@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,15 +9,19 @@ import (
 // StartName names the start of an epoch of a topology, as checkpoints remember it.
 func StartName(id string, epoch uint64) string { return fmt.Sprintf("%s/%d", id, epoch) }
 
-// StartedLater reports whether a start was wanted after another one: that of a later epoch
-// of the same topology, or of one that was submitted later. Of what is no name of a start it
-// is not known, so it is false.
+// StartedLater reports whether it is certain that a start was wanted after another one: that
+// of a later epoch of the same topology, or of one that was submitted later both by the
+// clock, which may differ between two nimbuses, and by the counter, which begins anew when
+// the coordination store has lost everything.
 func StartedLater(name, than string) bool {
 	a, b := startOrder(name), startOrder(than)
-	if a == nil || b == nil {
+	switch {
+	case a == nil || b == nil: // no name of a start
 		return false
+	case a[0] == b[0] && a[1] == b[1]:
+		return a[2] > b[2]
 	}
-	return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]), cmp.Compare(a[2], b[2])) > 0
+	return a[0] >= b[0] && a[1] > b[1]
 }
 
 // startOrder returns the seconds, the counter and the epoch of NAME-COUNTER-SECONDS/EPOCH.
