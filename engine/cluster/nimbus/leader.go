@@ -47,6 +47,8 @@ type bucket struct {
 	run  *cluster.RunStatus
 	// since is when this process of the topology master was first heard of.
 	since time.Time
+	// still is since when its master has told that it does not run; zero: it does.
+	still time.Time
 	// apart is since when each worker of the assignment of that number has been missed.
 	apart  map[string]time.Time
 	number uint64
@@ -181,6 +183,11 @@ func (b *bucket) read() (heard bool) {
 	}
 	if b.run != nil && cmp.Or(cmp.Compare(run.Epoch, b.run.Epoch), cmp.Compare(run.Incarnation, b.run.Incarnation)) < 0 {
 		return false
+	}
+	if run.Phase != cluster.PhaseStarting {
+		b.still = time.Time{}
+	} else if b.still.IsZero() {
+		b.still = time.Now()
 	}
 	b.run = &run
 	return true

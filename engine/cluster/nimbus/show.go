@@ -157,6 +157,9 @@ func (l *leader) troubles(t cluster.Topology, now time.Time) []string {
 		if run.Error != "" {
 			all = append(all, run.Error)
 		}
+		if since := now.Sub(b.still); !b.still.IsZero() && since > l.limits.task {
+			all = append(all, fmt.Sprintf("it has not run for %.0f s: it waits for workers, or is being restored; see isobar status and get-errors", since.Seconds()))
+		}
 		for _, r := range run.Regions {
 			for _, why := range r.Degraded {
 				all = append(all, fmt.Sprintf("region %s: %s", r.Name, why))

@@ -30,6 +30,7 @@ type world struct {
 	started []string          // processes that were ever started: role, id, epoch, place
 	broken  map[string]string // error of the versions that do not work, by SHA-256
 	mute    map[string]bool   // versions that never commit
+	stuck   map[string]bool   // versions that do not come up, though their workers are connected
 	launch  time.Duration     // how long a topology master takes to say something
 	idle    map[string]bool   // versions that have nothing to commit
 	late    map[string]bool   // topologies, by id, that commit once more when their next epoch comes
@@ -49,7 +50,7 @@ func (h *head) commit(generation int) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, server: memcluster.New(), workers: map[string]bool{}, heads: map[string]*head{},
-		broken: map[string]string{}, mute: map[string]bool{}, idle: map[string]bool{}, late: map[string]bool{},
+		broken: map[string]string{}, mute: map[string]bool{}, stuck: map[string]bool{}, idle: map[string]bool{}, late: map[string]bool{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
@@ -324,7 +325,7 @@ func (w *world) step(first cluster.Assignment, h *head, generation int, last str
 	case intent.Stop:
 		commit()
 		s.Phase = cluster.PhaseStopped
-	case len(s.Workers) == len(a.Workers) && len(a.Workers) > 0:
+	case len(s.Workers) == len(a.Workers) && len(a.Workers) > 0 && !w.stuck[sha]:
 		s.Phase = cluster.PhaseRunning
 		if s.Active = intent.Active; intent.Active && !w.mute[sha] && !w.idle[sha] {
 			commit()
