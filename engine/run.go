@@ -65,6 +65,7 @@ type options struct {
 	start    Start
 	tasks    map[string]int
 	crew     func(*plan.Plan) (worker.Crew, error)
+	led      bool // the crew is not this process
 }
 
 // WithName names the topology; the default is "topology". Checkpoints belong to it.
@@ -161,7 +162,7 @@ func WithTasks(n map[string]int) Option {
 // WithCrew has the tasks run by what open returns, for which storage need hold no state;
 // the default is this process. The crew is closed when the run is over.
 func WithCrew(open func(*plan.Plan) (worker.Crew, error)) Option {
-	return func(o *options) error { o.crew = open; return nil }
+	return func(o *options) error { o.crew, o.led = open, true; return nil }
 }
 
 // run is a topology that is about to be run, laid out under its configuration.
@@ -328,6 +329,10 @@ func (r *run) env() task.Env {
 }
 
 func (r *run) master(crew worker.Crew) master.Config {
+	stop := r.conf.Duration("topology.task.stop.timeout.secs")
+	if r.led { // a worker whose tasks hang ends itself after that time; its master must not do so as well
+		stop *= 2
+	}
 	return master.Config{
 		Plan:  r.plan,
 		Env:   r.env(),
@@ -344,7 +349,7 @@ func (r *run) master(crew worker.Crew) master.Config {
 			StoreRetry:      storeRetry,
 		},
 		Retained:    r.conf.Int("checkpoint.retained"),
-		StopTimeout: r.conf.Duration("topology.task.stop.timeout.secs"),
+		StopTimeout: stop,
 		OrphanGrace: r.conf.Duration("checkpoint.orphan.grace.secs"),
 		Engine:      Version,
 		Logger:      r.logger,
