@@ -39,7 +39,7 @@ func NewGeneration(ctx context.Context, env *Env, ids []int, slots []*Slot, n tu
 	outlets := connect(env, g, byID, links)
 	var running sync.WaitGroup
 	for _, t := range g.tasks {
-		t.out = collector(env.Plan, t, outlets)
+		t.out = collector(env.Plan, t, outlets, func(id int) bool { return byID[id] != nil })
 		running.Go(t.run)
 	}
 	go func() {
@@ -143,22 +143,26 @@ func waiting(p *plan.Plan, from *task, receiver string) func(bool) {
 	}
 }
 
-func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collector {
+// collector returns what a task emits to. local tells the tasks of this process.
+func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet, local func(id int) bool) *txn.Collector {
 	var edges []txn.Edge
 	var all []*txn.Outlet
 	seen := map[string]bool{}
 	for _, sub := range p.Subscribers(t.comp.ID) {
-		first, n := p.TaskIDs(sub.Component.ID)
 		e := txn.Edge{
 			Stream:   t.comp.Stream(sub.Input.Stream),
 			Grouping: sub.Input.Grouping,
 			Groups:   p.KeyGroups,
-			Next:     t.Index % n, // so that senders do not all begin with the first
 		}
-		for to := first; to < first+n; to++ {
-			e.Targets = append(e.Targets, to)
+		ids := p.IDs(sub.Component.ID)
+		e.Targets = ids
+		if sub.Input.Grouping == txn.LocalOrShuffle && slices.ContainsFunc(ids, local) {
+			e.Targets = slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return !local(id) })
+		}
+		for _, to := range e.Targets {
 			e.Outlets = append(e.Outlets, outlets[pair{t.ID, to}])
 		}
+		e.Next = t.Index % len(e.Targets) // so that senders do not all begin with the first
 		if sub.Input.Custom != nil {
 			e.Custom = sub.Input.Custom()
 			e.Custom.Prepare(txn.GroupingContext{Stream: e.Stream, TaskID: t.ID, Targets: e.Targets})
@@ -171,7 +175,9 @@ func collector(p *plan.Plan, t *task, outlets map[pair]*txn.Outlet) *txn.Collect
 		}
 		if !seen[sub.Component.ID] {
 			seen[sub.Component.ID] = true
-			all = append(all, e.Outlets...)
+			for _, to := range ids { // barriers go to every one
+				all = append(all, outlets[pair{t.ID, to}])
+			}
 		}
 		edges = append(edges, e)
 	}
