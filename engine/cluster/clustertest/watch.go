@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/isobar-io/isobar/engine/cluster"
@@ -152,10 +153,13 @@ func watchWhileWritten(t *testing.T, p Place) {
 		put(t, b, fmt.Sprint("k", i), "before")
 	}
 	var all sync.WaitGroup
+	var received atomic.Bool
+	defer all.Wait()
+	defer received.Store(true)
 	for i, s := range stores {
 		b := bucket(t, s, "b")
 		all.Go(func() {
-			for n := range 100 {
+			for n := 0; ctx.Err() == nil && (n < 100 || !received.Load()); n++ {
 				key := fmt.Sprint("k", (n*7+i)%30)
 				var err error
 				if n%4 == 3 {
@@ -174,6 +178,7 @@ func watchWhileWritten(t *testing.T, p Place) {
 	for range 5 { // let changes pile up behind this one
 		early.next(t)
 	}
+	received.Store(true)
 	all.Wait()
 	put(t, b, "end", "end")
 	early.until(t, "end", "end")
