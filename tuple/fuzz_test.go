@@ -22,8 +22,8 @@ func fuzzKeys(f *testing.F) (keys [][]byte) {
 	return keys
 }
 
-// FuzzDecodeKey: what can be decoded is encoded in one way only, but for numbers that no
-// writer makes.
+// FuzzDecodeKey: what can be decoded is encoded in one way only, but for a last text in
+// the form of an inner one.
 func FuzzDecodeKey(f *testing.F) {
 	for _, key := range fuzzKeys(f) {
 		f.Add(key)
@@ -38,12 +38,9 @@ func FuzzDecodeKey(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%x decodes to %v, which does not encode: %v", key, vals, err)
 		}
-		twice, err := DecodeKey(again)
-		if err != nil || len(twice) != len(vals) {
-			t.Fatalf("%x decodes to %v and again to %v: %v", key, vals, twice, err)
-		}
-		if third, err := AppendKey(nil, twice...); err != nil || !bytes.Equal(third, again) {
-			t.Fatalf("%x came back as %x (%v)", again, third, err)
+		inner, err := AppendKey(nil, append(vals, Value{})...)
+		if err != nil || !bytes.Equal(key, again) && !bytes.Equal(key, inner[:len(inner)-1]) {
+			t.Fatalf("%x decodes to %v, which is written as %x (%v)", key, vals, again, err)
 		}
 	})
 }

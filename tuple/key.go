@@ -87,7 +87,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, 0, 1)
 }
 
-// DecodeKey returns the values of an encoded key. Text comes back as KindString.
+// DecodeKey returns the values of an encoded key. Text comes back as KindString. A zero or
+// a NaN that [AppendKey] does not write is refused, as it would be a second form of a key.
 func DecodeKey(key []byte) ([]Value, error) {
 	var vals []Value
 	for rest := key; len(rest) > 0; {
@@ -129,7 +130,11 @@ func decodeKeyValue(b []byte) (Value, int, error) {
 		} else {
 			w = ^w
 		}
-		return Float64(math.Float64frombits(w)), 9, err
+		v := Float64(math.Float64frombits(w))
+		if err == nil && v.keyBits(KindFloat64) != w {
+			err = errors.New("a number that no writer makes")
+		}
+		return v, 9, err
 	case tagTime:
 		w, err := word()
 		return unixNano(int64(w ^ 1<<63)), 9, err
