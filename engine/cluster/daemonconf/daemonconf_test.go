@@ -77,7 +77,7 @@ func TestLayers(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		"nimbus.lease.secs": 20, "nimbus.monitor.freq.secs": 30, "nimbus.task.timeout.secs": 40,
-		"nimbus.supervisor.timeout.secs": 60, "nimbus.slots.perTopology": 9, "topology.workers": 4,
+		"nimbus.supervisor.timeout.secs": 15, "nimbus.slots.perTopology": 9, "topology.workers": 4,
 	} {
 		if v.Int(name) != want {
 			t.Errorf("%s is %d, want %d", name, v.Int(name), want)

@@ -41,11 +41,12 @@ func (s *standing) masterLost(l limits) bool {
 
 // workersLost returns the slots of workers that are to be placed anew. A worker that is
 // connected to its topology master lives, whatever its supervisor does; so nobody is judged
-// without a word of the master, and workers have time to find a new one. One whose
+// without a word of the master, and workers have time to find a new one: the shorter of the
+// two limits, as those that live have left the old one before it was replaced. One whose
 // supervisor is well, and which the master waits for in vain, may be cut off from it, or
 // cannot start there: after the time that a launch may take, another place is tried.
 func (s *standing) workersLost(l limits) []cluster.Slot {
-	if s.run == nil || s.silence > l.task || s.reporting <= l.task {
+	if s.run == nil || s.silence > l.task || s.reporting <= min(l.task, l.supervisor) {
 		return nil
 	}
 	var lost []cluster.Slot

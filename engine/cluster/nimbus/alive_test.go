@@ -1,6 +1,7 @@
 package nimbus
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 
 // Who is judged dead: a table of how long each has been silent, in seconds.
 func TestWhoIsLost(t *testing.T) {
-	l := limits{supervisor: 60 * time.Second, task: 30 * time.Second, launch: 120 * time.Second}
 	const ok = 3
 	for _, c := range []struct {
 		name       string
@@ -23,6 +23,7 @@ func TestWhoIsLost(t *testing.T) {
 		sick       string
 		portGone   bool
 		apart      int // how long the master has missed the worker
+		limit      int // of supervisors; 0: 60
 		masterLost bool
 		workerLost bool
 	}{
@@ -34,6 +35,11 @@ func TestWhoIsLost(t *testing.T) {
 		{name: "supervisor alive, worker missed for long", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 121, workerLost: true},
 		{name: "nobody says who is connected", master: 31, reporting: 500, ofMaster: 29, ofWorker: 900},
 		{name: "a new master that workers have not found yet", master: 2, reporting: 30, ofMaster: ok, ofWorker: 900},
+		{name: "workers leave a lost machine", limit: 15, master: 2, reporting: 500, ofMaster: ok, ofWorker: 16, workerLost: true},
+		{name: "a machine not lost yet", limit: 15, master: 2, reporting: 500, ofMaster: ok, ofWorker: 15},
+		{name: "the master leaves a lost machine", limit: 15, master: 31, reporting: 500, ofMaster: 31, ofWorker: 31, masterLost: true},
+		{name: "the other workers may still look for it", limit: 15, master: 2, reporting: 15, ofMaster: ok, ofWorker: 900},
+		{name: "who has not found it by now is lost", limit: 15, master: 2, reporting: 16, ofMaster: ok, ofWorker: 900, workerLost: true},
 		{name: "the machine is not healthy, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, sick: "disk", workerLost: true},
 		{name: "the machine is not healthy, worker connected", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, sick: "disk", connected: true},
 		{name: "its port is not offered any more", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, portGone: true, workerLost: true},
@@ -45,6 +51,11 @@ func TestWhoIsLost(t *testing.T) {
 		{name: "master not heard of in time", noRun: true, master: 121, ofMaster: ok, masterLost: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			l := limits{
+				supervisor: time.Duration(cmp.Or(c.limit, 60)) * time.Second,
+				task:       30 * time.Second,
+				launch:     120 * time.Second,
+			}
 			place := cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: "w", Port: 6700}}
 			s := standing{
 				assignment: cluster.Assignment{Master: "m", Workers: []cluster.WorkerPlace{place}},
