@@ -24,9 +24,12 @@ import (
 
 // patience is how long anything may take before it counts as hanging. What is faster as
 // a rule is measured and logged, as machines that test are often busy.
-const patience = 90 * time.Second
+const patience = 150 * time.Second
 
-var fullFlag = flag.Bool("chaos.full", false, "run the long tests, too")
+var (
+	fullFlag     = flag.Bool("chaos.full", false, "run the long tests, too")
+	defaultsFlag = flag.Bool("chaos.defaults", false, "let clusters have the time limits that they have by default, not short ones")
+)
 
 // begin has a test run beside the others. Of -short
 // it is no part: what runs here is not what was built for the test.

@@ -126,10 +126,11 @@ func (r *rig) addNATS(h *host, more ...string) {
 func (r *rig) addNimbus(h *host, more ...string) {
 	r.Helper()
 	name := fmt.Sprintf("nimbus-%d", len(r.nimbus))
-	confs := slices.Concat([]string{
-		"storm.local.hostname=" + name, "checkpoint.store=file://" + r.checkpoints, "checkpoint.store.shared=true",
-		"nimbus.monitor.freq.secs=1", "nimbus.task.timeout.secs=5", "nimbus.task.launch.secs=15", "nimbus.supervisor.timeout.secs=6",
-	}, more)
+	confs := append(more, "storm.local.hostname="+name, "checkpoint.store=file://"+r.checkpoints, "checkpoint.store.shared=true")
+	if !*defaultsFlag {
+		confs = append(confs, "nimbus.monitor.freq.secs=1", "nimbus.task.timeout.secs=5", "nimbus.task.launch.secs=15",
+			"nimbus.supervisor.timeout.secs=6")
+	}
 	if s := r.security; s != nil {
 		confs = append(confs, "nats.keys.dir="+s.keysDir(), "nats.ca.file="+s.ca, "nats.creds.file="+s.creds(natscluster.RoleNimbus, name))
 	}
@@ -149,7 +150,9 @@ func (r *rig) addSupervisor(h *host) {
 	confs := []string{
 		"supervisor.id=" + name, "storm.local.hostname=" + h.address, "storm.local.dir=" + filepath.Join(r.dir, name),
 		"supervisor.slots.ports=" + strings.Join(ports, ","),
-		"supervisor.heartbeat.frequency.secs=1", "supervisor.worker.timeout.secs=4", "supervisor.worker.lease.secs=3",
+	}
+	if !*defaultsFlag {
+		confs = append(confs, "supervisor.heartbeat.frequency.secs=1", "supervisor.worker.timeout.secs=4", "supervisor.worker.lease.secs=3")
 	}
 	if s := r.security; s != nil {
 		confs = append(confs, "nats.ca.file="+s.ca, "nats.creds.file="+s.creds(natscluster.RoleSupervisor, name),
