@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -241,15 +242,23 @@ func (p *topology) stop() {
 func (p *topology) kill() {
 	p.Helper()
 	id := p.detail().Topology.ID
-	p.tell(cluster.VerbKill, cluster.Kill{Name: p.name})
-	took := await(p, "the name "+p.name+" to be free", func() bool {
-		all := ask[[]cluster.Summary](p.rig, cluster.VerbList, nil)
-		return !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
+	await(p, "the kill of "+p.name, func() bool { // an outage may leave it unknown
+		ctx, cancel := context.WithTimeout(p.Context(), askTime)
+		defer cancel()
+		return p.client.Call(ctx, cluster.VerbKill, cluster.Kill{Name: p.name}, nil) == nil || p.free()
 	})
+	took := await(p, "the name "+p.name+" to be free", p.free)
 	p.Logf("killed, and its name free after %s", took)
 	if left := topologyProcesses(id + "/"); len(left) > 0 {
 		p.Errorf("its name is free and it still has processes: %v", left)
 	}
+}
+
+// free reports whether there is no topology of its name.
+func (p *topology) free() bool {
+	p.Helper()
+	all := ask[[]cluster.Summary](p.rig, cluster.VerbList, nil)
+	return !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
 }
 
 // shown returns the counts of the output, and the mark of each.

@@ -42,22 +42,35 @@ func (s *standing) masterLost(l limits) bool {
 // workersLost returns the slots of workers that are to be placed anew. A worker that is
 // connected to its topology master lives, whatever its supervisor does; so nobody is judged
 // without a word of the master, and workers have time to find a new one: the shorter of the
-// two limits, as those that live have left the old one before it was replaced. One whose
-// supervisor is well, and which the master waits for in vain, may be cut off from it, or
-// cannot start there: after the time that a launch may take, another place is tried.
+// two limits, as those that live have left the old one before it was replaced.
 func (s *standing) workersLost(l limits) []cluster.Slot {
 	if s.run == nil || s.silence > l.task || s.reporting <= min(l.task, l.supervisor) {
 		return nil
 	}
 	var lost []cluster.Slot
 	for _, w := range s.assignment.Workers {
-		if slices.Contains(s.run.Workers, w.ID()) {
-			continue
-		}
-		sup, quiet := s.supervisor(w.Supervisor)
-		if s.apart != nil && s.apart(w.ID()) > l.launch || quiet > l.supervisor || sup.ID != "" && (sup.Unhealthy != "" || !slices.Contains(sup.Ports, w.Port)) {
+		if !slices.Contains(s.run.Workers, w.ID()) && s.workerLost(w, l) {
 			lost = append(lost, w.Slot)
 		}
 	}
 	return lost
+}
+
+// workerLost judges a worker that is not connected. If all is well with its supervisor, and
+// yet the master waits for it in vain, another place is tried: soon if its process runs, as
+// it is cut off from the master then, else after the time that a launch may take.
+func (s *standing) workerLost(w cluster.WorkerPlace, l limits) bool {
+	sup, quiet := s.supervisor(w.Supervisor)
+	if quiet > l.supervisor || sup.ID != "" && (sup.Unhealthy != "" || !slices.Contains(sup.Ports, w.Port)) {
+		return true
+	}
+	runs := slices.ContainsFunc(sup.Processes, func(p cluster.ProcessStatus) bool {
+		return p.Running && p.Role == cluster.RoleWorker && p.ID == s.assignment.ID &&
+			p.Epoch == s.assignment.Version.Epoch && p.Port == w.Port
+	})
+	limit := l.launch
+	if runs {
+		limit = l.task
+	}
+	return s.apart != nil && s.apart(w.ID()) > limit
 }

@@ -24,6 +24,8 @@ func TestWhoIsLost(t *testing.T) {
 		portGone   bool
 		apart      int // how long the master has missed the worker
 		limit      int // of supervisors; 0: 60
+		runs       bool
+		other      bool
 		masterLost bool
 		workerLost bool
 	}{
@@ -32,6 +34,9 @@ func TestWhoIsLost(t *testing.T) {
 		{name: "supervisor dead, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: 61, workerLost: true},
 		{name: "supervisor silent for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: 60},
 		{name: "supervisor alive, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 120},
+		{name: "supervisor alive, worker cut off from its master", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, apart: 31, workerLost: true},
+		{name: "cut off for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, apart: 30},
+		{name: "it is another topology's that runs", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, other: true, apart: 31},
 		{name: "supervisor alive, worker missed for long", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 121, workerLost: true},
 		{name: "nobody says who is connected", master: 31, reporting: 500, ofMaster: 29, ofWorker: 900},
 		{name: "a new master that workers have not found yet", master: 2, reporting: 30, ofMaster: ok, ofWorker: 900},
@@ -58,7 +63,7 @@ func TestWhoIsLost(t *testing.T) {
 			}
 			place := cluster.WorkerPlace{Slot: cluster.Slot{Supervisor: "w", Port: 6700}}
 			s := standing{
-				assignment: cluster.Assignment{Master: "m", Workers: []cluster.WorkerPlace{place}},
+				assignment: cluster.Assignment{ID: "words-1-1", Master: "m", Workers: []cluster.WorkerPlace{place}},
 				silence:    time.Duration(c.master) * time.Second,
 				reporting:  time.Duration(c.reporting) * time.Second,
 				supervisor: func(id string) (cluster.Supervisor, time.Duration) {
@@ -66,6 +71,13 @@ func TestWhoIsLost(t *testing.T) {
 						return cluster.Supervisor{ID: id}, time.Duration(c.ofMaster) * time.Second
 					}
 					sup := cluster.Supervisor{ID: id, Ports: []int{6700, 6701}, Unhealthy: c.sick}
+					if c.runs {
+						p := cluster.ProcessStatus{ID: "words-1-1", Role: cluster.RoleWorker, Port: 6700, Running: true}
+						if c.other {
+							p.ID = "words-2-2"
+						}
+						sup.Processes = []cluster.ProcessStatus{p}
+					}
 					if c.portGone {
 						sup.Ports = []int{6701}
 					}
