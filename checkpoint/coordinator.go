@@ -30,6 +30,7 @@ type Coordinator struct {
 	target *Target // what to begin from instead of the current checkpoint, or nil
 
 	restarts  int           // since the last commit
+	runsSince time.Duration // with phaseRunning
 	restartAt time.Duration // with phaseWaiting
 	outage    outage
 	delayed   map[TaskID]bool // tasks that cannot store what they commit

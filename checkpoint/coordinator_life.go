@@ -58,7 +58,7 @@ func (c *Coordinator) taskReady(now time.Duration, ev TaskReady) {
 	if len(c.ready) < len(c.tasks) {
 		return
 	}
-	c.phase = phaseRunning
+	c.phase, c.runsSince = phaseRunning, now
 	c.schedule = barrier.NewSchedule(barrier.ScheduleConfig{
 		Interval: c.cfg.Interval, MaxPending: c.cfg.MaxPending, Next: c.next,
 	}, now)
@@ -132,14 +132,20 @@ func (c *Coordinator) finish() {
 	c.do(Finish{Outcome: c.outcome, Generation: c.generation, Settled: c.settled()})
 }
 
+// restartsForgotten is how long a region has to run for its restarts to be counted afresh.
+// One that has nothing to commit cannot show in another way that it works, while processes
+// and connections come and go.
+const restartsForgotten = time.Hour
+
 // taskFailed goes back to the last checkpoint.
 func (c *Coordinator) taskFailed(now time.Duration, ev TaskFailed) {
+	works := c.phase == phaseRunning && now-c.runsSince >= restartsForgotten
 	if !c.stopTasks() {
 		c.note("task %d failed again, the region is %s: %v", ev.Task, c.phase, ev.Err)
 		return
 	}
 	c.phase = phaseWaiting
-	if ev.Learned {
+	if ev.Learned || works {
 		c.restarts = 0
 	}
 	c.restarts++

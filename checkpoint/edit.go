@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // Target is the checkpoint that a region is to go on from instead of its current one.
@@ -65,9 +66,13 @@ func (h *Head) keeps(region string, ref Ref) bool {
 }
 
 // PinEdit keeps the checkpoint of a region with that generation and batch until it is
-// unpinned. A name other than "" must not be in use for another checkpoint of the region.
+// unpinned. A name other than "" must be valid UTF-8 and not be in use for another
+// checkpoint of the region.
 func PinEdit(g Generation, n BatchID, name string) Edit {
 	return func(h *Head) ([]Ref, error) {
+		if !utf8.ValidString(name) { // two such names could be the same once they are stored
+			return nil, fmt.Errorf("pin checkpoint %d.%d as %q: a name must be valid UTF-8", g, n, name)
+		}
 		region, ref, ok := h.Find(g, n)
 		if !ok {
 			return nil, fmt.Errorf("pin checkpoint %d.%d: topology %q keeps no such checkpoint", g, n, h.Topology)

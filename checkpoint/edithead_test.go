@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -133,4 +134,19 @@ type failing struct {
 
 func (f failing) SwapHead(context.Context, checkpoint.Version, []byte) (checkpoint.Version, error) {
 	return "", f.err
+}
+
+// Case kin to text that its encoding does not keep: two savepoints of different names, both
+// not UTF-8, became two of one name in the stored head, which nobody could read any more.
+func TestNameOfASavepointThatIsNotTextIsRefused(t *testing.T) {
+	s := editable(t)
+	for i, name := range []string{"\xe4", "\xf6"} {
+		_, _, _, err := checkpoint.EditHead(t.Context(), s, checkpoint.ManifestName(1, checkpoint.BatchID(i+1), "e", "u"), checkpoint.PinEdit(1, 1, name))
+		if err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if h, _ := headOf(t, s); len(h.Pins) > 0 { // it can be read
+		t.Errorf("pinned are %v", h.Pins)
+	}
 }

@@ -49,6 +49,38 @@ func nameSafe(s string) string {
 	return sb.String()
 }
 
+// originalName undoes nameSafe.
+func originalName(safe string) (string, error) {
+	parts := strings.Split(safe, ".")
+	for i, p := range parts[1:] {
+		digits := p[:min(len(p), 2)]
+		b, err := strconv.ParseUint(digits, 16, 8)
+		if err != nil || len(digits) < 2 {
+			return "", fmt.Errorf("%q is not the name of anything", safe)
+		}
+		parts[i+1] = string([]byte{byte(b)}) + p[2:]
+	}
+	return strings.Join(parts, ""), nil
+}
+
+// NameOwner returns what the name of an object says of its origin: the region of a manifest,
+// or the component of a part of a task's state. Of a name that neither ManifestName nor
+// DataName makes both are empty.
+func NameOwner(name string) (region, component string) {
+	if safe, _, ok := manifestParts(name); ok {
+		region, _ = originalName(safe) // or it is of none
+		return region, ""
+	}
+	if rest, ok := strings.CutPrefix(name, dataPrefix); ok && len(rest) > 17 {
+		rest = rest[17:]
+		for range 3 { // its unique end, the batch and the task
+			rest = rest[:max(0, strings.LastIndexByte(rest, '-'))]
+		}
+		component, _ = originalName(rest)
+	}
+	return "", component
+}
+
 // NameGeneration returns the generation that wrote the object of this name. ok is
 // false for a name that neither ManifestName nor DataName makes.
 func NameGeneration(name string) (g Generation, ok bool) {

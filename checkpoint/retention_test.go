@@ -58,6 +58,12 @@ func TestNamesTellTheirGeneration(t *testing.T) {
 				t.Fatalf("%q is no object name", name)
 			}
 		}
+		if region, none := NameOwner(ManifestName(g, n, text, unique)); region != text || none != "" {
+			t.Fatalf("the manifest of region %q is one of %q and %q", text, region, none)
+		}
+		if none, component := NameOwner(DataName(g, text, 3, n, unique)); component != text || none != "" {
+			t.Fatalf("the object of component %q is one of %q and %q", text, none, component)
+		}
 		other := rapid.String().Draw(t, "other")
 		if (DataName(g, text, 3, n, unique) == DataName(g, other, 3, n, unique)) != (text == other) {
 			t.Fatalf("%q and %q share a name", text, other)
@@ -69,6 +75,9 @@ func TestForeignNamesTellNone(t *testing.T) {
 	for _, name := range []string{"", "data/", "data/00000000000000zz/x", "data/0000000000000001.x", "manifest/0000000000000001/x", "other/0000000000000001/x"} {
 		if g, ok := NameGeneration(name); ok {
 			t.Errorf("%q tells generation %d", name, g)
+		}
+		if region, component := NameOwner(name); region != "" || component != "" {
+			t.Errorf("%q is of region %q and component %q", name, region, component)
 		}
 	}
 }

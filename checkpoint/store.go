@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 
 	"github.com/isobar-io/isobar/txn"
 )
@@ -24,6 +25,16 @@ var (
 	// ErrNewer: the document has a later version of its format than this build reads.
 	ErrNewer = errors.New("a newer isobar wrote it and is needed to read it")
 )
+
+// ErrUnread is wrapped by the error of a StateOpener that could not read what the state is
+// restored from, though it may be there and sound: another try may do better.
+var ErrUnread = errors.New("the checkpoint could not be read")
+
+// Hopeless reports whether an error of reading a checkpoint is about its content, so that no
+// other try will do better.
+func Hopeless(err error) bool {
+	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNewer)
+}
 
 // Version identifies one version of the head. The zero Version stands for "there is
 // no head".
@@ -170,20 +181,25 @@ func (c *StateConfig) StateID(name string) (uint16, error) {
 	return 0, fmt.Errorf("component %q has no state %q; it has %q", c.Component, name, known)
 }
 
-// Expired returns a function that tells whether a row has expired now, of a state
-// whose values do, so that a new base may leave it out. Without a clock nothing has.
-func (c *StateConfig) Expired() func(key, value []byte) bool {
-	if c.Now == nil || c.States == nil {
+// Unneeded returns a function that tells whether a new base may leave a row out: its
+// state was dropped, or it has expired now. Without a clock nothing has.
+func (c *StateConfig) Unneeded() func(key, value []byte) bool {
+	if c.States == nil {
 		return func(_, _ []byte) bool { return false }
 	}
-	now, kinds := c.Now(), map[uint16]string{}
+	kinds, dropped := map[uint16]string{}, map[uint16]bool{}
 	for _, s := range c.States() {
 		kinds[s.ID] = s.Kind
+		dropped[s.ID] = s.Dropped()
+	}
+	now := int64(math.MinInt64)
+	if c.Now != nil {
+		now = c.Now()
 	}
 	return func(key, value []byte) bool {
 		_, id, _, _ := txn.SplitStateKey(key)
 		at, ok := txn.Expiry(kinds[id], value)
-		return ok && at <= now
+		return dropped[id] || ok && at <= now
 	}
 }
 

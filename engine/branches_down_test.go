@@ -45,7 +45,7 @@ func (b *branches) outage(o op) {
 	switch o.kind {
 	case "latest":
 		b.crash()
-		b.start("latest", o.tasks)
+		b.start("", o.tasks)
 	case "from":
 		b.crash()
 		b.from(line()[o.n%len(line())], o)
@@ -77,7 +77,7 @@ func TestRollbackWhileTheTargetIsDownLosesNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBranches(t)
 				b.limit.Store(30)
-				b.start("latest", 2)
+				b.start("", 2)
 				for _, o := range ops {
 					if o.kind == "run" {
 						b.do(o)

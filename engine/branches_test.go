@@ -368,7 +368,7 @@ func (b *branches) do(o op) {
 		b.from(kept[o.n%len(kept)].String(), o)
 	case "latest":
 		b.end()
-		b.start("latest", o.tasks)
+		b.start("", o.tasks)
 	case "savepoint":
 		if _, err := b.control.Savepoint(b.t.Context(), ""); err != nil {
 			b.t.Errorf("savepoint: %v", err)
@@ -433,7 +433,7 @@ func TestBranchesOfCheckpointsAreIndependent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBranches(t)
 				b.limit.Store(30)
-				b.start("latest", 2)
+				b.start("", 2)
 				for _, o := range ops {
 					b.do(o)
 					b.check(fmt.Sprintf("%+v", o))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -215,5 +216,98 @@ func TestManifestOfThousandsOfTasks(t *testing.T) {
 	h := &checkpoint.Head{Topology: "t", RunID: "r", Writer: "w", Generation: 7, Regions: map[string]checkpoint.RegionHead{"c": {Generation: 7, Retained: []checkpoint.Ref{ref}}}}
 	if head, err := checkpoint.EncodeHead(h); err != nil || len(head) > 4096 {
 		t.Errorf("the head grows with the tasks: %d bytes, %v", len(head), err)
+	}
+}
+
+// nameless is a spout of one line whose partition has an awkward name, or that tells
+// positions of one that is not its own.
+type nameless struct {
+	*lines
+	listed, moved txn.PartitionID
+}
+
+func (n *nameless) Partitions(context.Context) ([]txn.PartitionID, error) {
+	return []txn.PartitionID{n.listed}, nil
+}
+
+func (n *nameless) Seek(txn.PartitionID, []byte) error { return n.lines.Seek("0", nil) }
+
+func (n *nameless) FinishBatch(b txn.BatchID) ([]txn.Position, error) {
+	ps, err := n.lines.FinishBatch(b)
+	for i := range ps {
+		ps[i].Partition = n.moved
+	}
+	return ps, err
+}
+
+// labelled is a counter whose state has these names.
+type labelled struct {
+	state, codec string
+	n            *txn.Value[int64]
+}
+
+func (l *labelled) Open(_ *txn.Context, s *txn.State) error {
+	codec := txn.Int64Codec()
+	codec.Name = l.codec
+	l.n = txn.NewValue(s, l.state, codec)
+	return nil
+}
+
+func (l *labelled) Execute(*tuple.Tuple, *txn.Collector) error { return l.n.Set(1) }
+
+// Case: a text that its encoding does not keep was in what a checkpoint records. No
+// checkpoint could be taken any more, and it looked as if the store did not answer.
+func TestNamesThatNoCheckpointCanKeepAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		listed, moved txn.PartitionID
+		state, codec  string
+		want          string // nothing: all is well
+	}{
+		"good":              {"Größe", "Größe", "n", "int64", ""},
+		"partition, bytes":  {"\xff", "\xff", "n", "int64", `partition "\xff" is not UTF-8`},
+		"partition, none":   {"", "", "n", "int64", "empty name"},
+		"partition, others": {"a", "b", "n", "int64", `partition "b", which this task was not told to read`},
+		"state, bytes":      {"a", "a", "\xff", "int64", `the name is "\xff"`},
+		"state, none":       {"a", "a", "", "int64", `the name is ""`},
+		"codec, bytes":      {"a", "a", "n", "\xff", `the name of its codec is "\xff"`},
+		"codec, none":       {"a", "a", "n", "", `the name of its codec is ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := engine.NewTopologyBuilder()
+				b.SetSpout("lines", func() txn.Spout { return &nameless{newLines([]string{"a"}), c.listed, c.moved} }, 1)
+				b.SetBolt("labelled", func() txn.Bolt { return &labelled{state: c.state, codec: c.codec} }, 1).FieldsGrouping("lines", "line")
+				run := start(t.Context(), build(t, b), conf(t, map[string]any{"topology.restart.max": 2}))
+				var e ended
+				select {
+				case e = <-run:
+				case <-time.After(time.Hour):
+					t.Fatal("it goes on and on")
+				}
+				switch {
+				case c.want == "" && (e.err != nil || e.res.Committed == 0):
+					t.Errorf("%v, %d checkpoints", e.err, e.res.Committed)
+				case c.want != "" && (e.err == nil || !strings.Contains(e.err.Error(), c.want) || e.res.Committed > 0):
+					t.Errorf("%v, want an error with %s; %d checkpoints", e.err, c.want, e.res.Committed)
+				}
+			})
+		})
+	}
+}
+
+// The name of a topology is that of a folder, and is in each of its checkpoints.
+func TestWrongTopologyNamesAreRefused(t *testing.T) {
+	b := engine.NewTopologyBuilder()
+	b.SetSpout("lines", func() txn.Spout { return newLines([]string{"a"}) }, 1)
+	b.SetBolt("sink", func() txn.Bolt { return &sink{o: newOutside(), log: &calls{}} }, 1).ShuffleGrouping("lines")
+	topo := build(t, b)
+	for name, right := range map[string]bool{
+		"word-count_2.x": true, "7": true, strings.Repeat("n", 128): true,
+		"": false, "a/b": false, "..": false, ".": false, "../a": false, "a b": false, "\xff": false, "ä": false, strings.Repeat("n", 129): false,
+	} {
+		_, err := engine.Run(timeout(t), topo, engine.WithName(name), conf(t, nil))
+		if (err == nil) != right || err != nil && !strings.Contains(err.Error(), "topology name") {
+			t.Errorf("%.20q: %v", name, err)
+		}
 	}
 }

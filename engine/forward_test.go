@@ -43,7 +43,7 @@ func refusesForward(t *testing.T, err error, ref checkpoint.Ref) {
 // down when they are undone. It returns the checkpoint that was undone and the one before.
 func (b *branches) undoneWhileDown() (lost, before checkpoint.Ref) {
 	b.limit.Store(30)
-	b.start("latest", 2)
+	b.start("", 2)
 	before = b.current()
 	b.ledger.set(true, false)
 	b.limit.Store(50)
@@ -138,7 +138,7 @@ func TestStartForwardLeavesBehindWhatWasAccepted(t *testing.T) {
 					t.Fatal(e.err)
 				}
 				b.ledger.set(false, false)
-				b.start("latest", 1)
+				b.start("", 1)
 				b.checkWithout(70)
 				b.end()
 			})
@@ -198,7 +198,7 @@ func TestForwardThatIsNotRefusedLosesNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBranches(t)
 				b.limit.Store(30)
-				b.start("latest", 2)
+				b.start("", 2)
 				for _, o := range ops {
 					switch o.kind {
 					case "run":
@@ -274,7 +274,7 @@ func TestRollbackToWhatCannotBeReadIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBranches(t)
 		b.limit.Store(30)
-		b.start("latest", 1)
+		b.start("", 1)
 		first := b.current()
 		b.do(op{kind: "run", more: 10})
 		before := bytesOfHead(t, b.store)
@@ -334,7 +334,7 @@ func TestRefusedDropChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBranches(t)
 		b.limit.Store(30)
-		b.start("latest", 1)
+		b.start("", 1)
 		b.do(op{kind: "run", more: 10})
 		b.end()
 		first := b.kept()[0]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -38,8 +39,12 @@ var ErrHung = master.ErrHung
 // checkpoint store did not answer as it should: another try may do better.
 var ErrStoreUnreachable = master.ErrStoreUnreachable
 
-// FromNew is a Start.From: there must be no checkpoints.
-const FromNew = master.FromNew
+// FromLatest and FromNew are each a Start.From: there must be checkpoints, or there must be
+// none.
+const (
+	FromLatest = master.FromLatest
+	FromNew    = master.FromNew
+)
 
 // ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
 var ErrElsewhere = master.ErrElsewhere
@@ -190,6 +195,9 @@ func prepare(t *Topology, opts []Option) (*run, error) {
 			return nil, fmt.Errorf("set the tasks of component %q: the topology has none of that name", id)
 		}
 	}
+	if err := checkName(r.name); err != nil {
+		return nil, err
+	}
 	var err error
 	if r.plan, err = t.plan(r.name, r.conf, r.tasks); err != nil {
 		return nil, err
@@ -198,6 +206,17 @@ func prepare(t *Topology, opts []Option) (*run, error) {
 		r.crew = func(p *plan.Plan) (worker.Crew, error) { return worker.New(p, r.logger), nil }
 	}
 	return r, nil
+}
+
+// nameMax is how long the name of a topology can be: it is the name of a folder.
+const nameMax = 128
+
+// checkName refuses names of topologies that their checkpoints could not have.
+func checkName(name string) error {
+	if checkpoint.ValidName(name) != nil || strings.Contains(name, "/") || len(name) > nameMax {
+		return fmt.Errorf("topology name %.200q: a name is made of letters, digits, '.', '-' and '_', not of dots alone, and has at most %d characters", name, nameMax)
+	}
+	return nil
 }
 
 // store opens the storage, which close closes.

@@ -96,7 +96,10 @@ func TestRunsBeginFromAnyKeptCheckpoint(t *testing.T) {
 			b, res, err := run(from, until)
 			return check(b, res, err, until)
 		}
-		first := go1("latest", 100)
+		if _, _, err := run("latest", 100); err == nil || !strings.Contains(err.Error(), `"topology" has no checkpoints in its store`) {
+			t.Errorf("from the latest of none: %v", err)
+		}
+		first := go1("", 100)
 		second := go1("", 200)
 		if again := go1(first.String(), 150); again.Generation <= second.Generation || again.Batch <= first.Batch {
 			t.Errorf("from %s it went on to %s after %s", first, again, second)
@@ -357,6 +360,105 @@ func TestNamedStartGoesBackOnce(t *testing.T) {
 		}
 		if _, _, err := run(engine.Start{Once: "c", Unmoved: map[string]string{"count": last}}, 300); err != nil {
 			t.Errorf("a start for the head that is there: %v", err)
+		}
+	})
+}
+
+// shut is a store that cannot open objects.
+type shut struct{ *memstore.Store }
+
+func (shut) Open(context.Context, string) (io.ReadCloser, int64, error) {
+	return nil, 0, errors.New("503 slow down")
+}
+
+// A store that does not answer while the regions of its head are looked for is no reason to
+// give the topology up.
+func TestStoreThatIsAwayAtTheStart(t *testing.T) {
+	in, _ := sample(1, 100)
+	store := memstore.New()
+	var limit atomic.Int64
+	limit.Store(-1)
+	run := func(s engine.Start, on checkpoint.Store, names ...string) error {
+		_, err := engine.Run(t.Context(), counting(t, &limit, in[0], &board{}, names...), conf(t, nil),
+			engine.WithStore(on, memstore.NewOpener(store)), engine.WithStart(s))
+		return err
+	}
+	if err := run(engine.Start{}, store); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"count", "tally"}
+	if err := run(engine.Start{Map: map[string]string{"count": "tally"}}, store, names...); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(engine.Start{}, shut{store}, names...); !errors.Is(err, engine.ErrStoreUnreachable) {
+		t.Errorf("%v, want %v", err, engine.ErrStoreUnreachable)
+	}
+}
+
+// halfway is a store whose second swap of the head is never made: its process dies.
+type halfway struct {
+	*memstore.Store
+	swaps atomic.Int32
+	die   func()
+}
+
+func (d *halfway) SwapHead(ctx context.Context, old checkpoint.Version, head []byte) (checkpoint.Version, error) {
+	if d.swaps.Add(1) == 2 {
+		d.die()
+		return "", errors.New("it was never sent")
+	}
+	return d.Store.SwapHead(ctx, old, head)
+}
+
+// A process that dies when one region of two has begun, and is started again, goes on with
+// both, though the head has another start's name for the second.
+func TestStartThatDiesBetweenItsRegions(t *testing.T) {
+	in, _ := sample(1, 200)
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		var boards [2]*board
+		run := func(on checkpoint.Store, s engine.Start, lines int, opts ...engine.Option) error {
+			var limit atomic.Int64
+			limit.Store(-1)
+			tb := engine.NewTopologyBuilder()
+			for i, suffix := range []string{"-1", "-2"} {
+				boards[i] = &board{}
+				tb.SetSpout("lines"+suffix, limited(&limit, 10, in[0][:lines]), 1)
+				tb.SetBolt("split"+suffix, func() txn.Bolt { return split{} }, 1).ShuffleGrouping("lines" + suffix)
+				tb.SetBolt("count"+suffix, func() txn.Bolt { return &count{} }, 1).FieldsGrouping("split"+suffix, "word")
+				tb.SetBolt("sink"+suffix, func() txn.Bolt { return &latest{b: boards[i]} }, 1).GlobalGrouping("count" + suffix)
+			}
+			opts = append(opts, engine.WithStore(on, memstore.NewOpener(store)), engine.WithStart(s), conf(t, nil))
+			_, err := engine.Run(t.Context(), build(t, tb), opts...)
+			return err
+		}
+		if err := run(store, engine.Start{Once: "first"}, 100); err != nil {
+			t.Fatal(err)
+		}
+		control := engine.NewControl()
+		err := run(&halfway{Store: store, die: control.Abandon}, engine.Start{Once: "second"}, 200, engine.WithControl(control))
+		if !errors.Is(err, engine.ErrAbandoned) {
+			t.Fatal(err)
+		}
+		began := 0
+		for _, r := range headOf(t, store).Regions {
+			if r.Started == "second" {
+				began++
+			}
+		}
+		if began != 1 {
+			t.Fatalf("%d regions have begun", began)
+		}
+		if err := run(store, engine.Start{Once: "second", Begun: true}, 200); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range boards {
+			if got := b.get(); !maps.Equal(got, wordsOf(in[0], 200)) {
+				t.Errorf("%d words are published", len(got))
+			}
+		}
+		if err := run(store, engine.Start{Once: "first", Begun: true}, 200); !errors.Is(err, engine.ErrReplaced) {
+			t.Errorf("the one before: %v, want %v", err, engine.ErrReplaced)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/isobar-io/isobar/tuple"
 )
@@ -19,9 +20,11 @@ type State struct {
 	tables []stateTable
 	timers *Timers  // nil unless the component uses timers
 	names  []string // of the tables
-	metas  []StateMeta
-	errs   []error
-	sealed bool
+	// registered are the names of all states that were, the engine's own too.
+	registered []string
+	metas      []StateMeta
+	errs       []error
+	sealed     bool
 
 	sweepers []*sweeper // of the states with a TTL
 
@@ -87,12 +90,15 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 	if s.sealed {
 		panic(fmt.Sprintf("component %q registers state %q after Open: register all states in Open", s.cfg.Component, meta.Name))
 	}
-	if t != nil && strings.HasPrefix(meta.Name, reservedNames) {
+	s.checkText(meta, "name", meta.Name)
+	s.checkText(meta, "name of its codec", meta.Codec)
+	if t != nil && ReservedState(meta.Name) {
 		s.errs = append(s.errs, fmt.Errorf("state %q: names that begin with %q are the engine's own", meta.Name, reservedNames))
 	}
-	if slices.Contains(s.names, meta.Name) {
+	if slices.Contains(s.registered, meta.Name) {
 		s.errs = append(s.errs, fmt.Errorf("state %q is registered twice", meta.Name))
 	}
+	s.registered = append(s.registered, meta.Name)
 	if t != nil {
 		s.tables = append(s.tables, t)
 		s.names = append(s.names, meta.Name)
@@ -107,14 +113,14 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 		switch {
 		case i >= len(s.cfg.Known): // a second time
 		case m.Kind != meta.Kind || m.Codec != meta.Codec:
-			s.errs = append(s.errs, fmt.Errorf("state %q is registered as %s of %s, but the checkpoint holds it as %s of %s",
-				meta.Name, meta.Kind, meta.Codec, m.Kind, m.Codec))
+			s.errs = append(s.errs, fmt.Errorf("state %q is registered as %s of %s, but the checkpoint holds it as %s of %s: register it as it was, or leave that behind (--drop %s/%s)",
+				meta.Name, meta.Kind, meta.Codec, m.Kind, m.Codec, s.cfg.Component, meta.Name))
 		case m.Version > meta.Version:
 			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d",
 				meta.Name, m.Version, m.Codec, meta.Version))
 		case m.Version < meta.Version && strings.HasPrefix(m.Kind, "aggregate"):
-			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d, and the values of an aggregate do not tell their version: give the new one another name",
-				meta.Name, m.Version, m.Codec, meta.Version))
+			s.errs = append(s.errs, fmt.Errorf("state %q: the checkpoint was written by version %d of codec %s, this is version %d, and the values of an aggregate do not tell their version: give the new one another name and keep this one, or leave this one behind (--drop %s/%s)",
+				meta.Name, m.Version, m.Codec, meta.Version, s.cfg.Component, meta.Name))
 		}
 		m.Version = meta.Version
 		return m.ID
@@ -122,6 +128,13 @@ func (s *State) register(meta StateMeta, t stateTable) uint16 {
 	meta.ID = next
 	s.metas = append(s.metas, meta)
 	return next
+}
+
+// checkText refuses what no checkpoint could keep.
+func (s *State) checkText(meta StateMeta, what, text string) {
+	if text == "" || !utf8.ValidString(text) {
+		s.errs = append(s.errs, fmt.Errorf("state %q: the %s is %q: it must be valid UTF-8, and not empty", meta.Name, what, text))
+	}
 }
 
 // Seal ends registration and returns what was wrong with it. The engine calls it

@@ -139,7 +139,7 @@ type Publisher interface {
 	Publish(ctx context.Context, n BatchID, view View, last bool) error
 }
 
-// PartitionID names a part of a spout's input that has a position of its own.
+// PartitionID names a part of a spout's input that has a position of its own, in UTF-8.
 type PartitionID string
 
 // Position is where a partition was read up to. Its bytes are the spout's own; nil
@@ -177,8 +177,8 @@ type Spout interface {
 	// NextTuple emits a few tuples and returns; it does not wait for input.
 	NextTuple(out *Collector) (Status, error)
 
-	// FinishBatch returns the positions that moved since the last call. It is
-	// called between two calls of NextTuple.
+	// FinishBatch returns the positions that moved since the last call, of partitions
+	// that Seek was called for. It is called between two calls of NextTuple.
 	FinishBatch(n BatchID) ([]Position, error)
 }
 

@@ -46,7 +46,7 @@ type State struct {
 	layout layout
 }
 
-// States returns all states, by component and name.
+// States returns all states, by component and name, without those that were dropped.
 func (c *Checkpoint) States() ([]*State, error) {
 	metas := map[string]map[string]txn.StateMeta{}
 	for _, t := range c.Manifest.Tasks {
@@ -54,6 +54,9 @@ func (c *Checkpoint) States() ([]*State, error) {
 			metas[t.Component] = map[string]txn.StateMeta{}
 		}
 		for _, m := range t.States {
+			if m.Dropped() {
+				continue
+			}
 			if other, ok := metas[t.Component][m.Name]; ok && other != m {
 				return nil, fmt.Errorf("%w: the tasks of component %q disagree about state %q: %+v and %+v",
 					checkpoint.ErrDamaged, t.Component, m.Name, other, m)

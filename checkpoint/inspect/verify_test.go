@@ -143,3 +143,32 @@ func regroup(m *checkpoint.Manifest, groups int) {
 func as(first, second string) []txn.StateMeta {
 	return []txn.StateMeta{{ID: 1, Name: "n", Kind: first, Codec: "sum", Version: 1}, {ID: 2, Name: "m", Kind: second, Codec: "string", Version: 1}}
 }
+
+// A state that was dropped is not looked into any more, though its rows may still be there.
+func TestDroppedStatesAreNotShown(t *testing.T) {
+	store, m := sums(t)
+	for i := range m.Tasks {
+		states := slices.Clone(m.Tasks[i].States)
+		states[0].Drop()
+		states = append(states, txn.StateMeta{ID: 3, Name: m.Tasks[i].States[0].Name, Kind: "aggregate", Codec: "sum", Version: 1})
+		m.Tasks[i].States = states
+	}
+	c, err := inspect.New(store, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.States()
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d states, %v, want 2", len(all), err)
+	}
+	for _, s := range all {
+		if n, err := s.Count(t.Context(), inspect.Prefix{}); err != nil || s.Meta.ID == 1 || s.Meta.ID == 3 && n.Entries > 0 {
+			t.Errorf("state %q, %d, holds %d entries, %v", s.Meta.Name, s.Meta.ID, n.Entries, err)
+		}
+	}
+	for object, wrong := range verify(t, store, m, nil) {
+		if wrong != "" {
+			t.Errorf("%s: %s", object, wrong)
+		}
+	}
+}

@@ -57,6 +57,7 @@ type state struct {
 	// Of the committer.
 	chain   []checkpoint.FileRef
 	applied checkpoint.BatchID
+	due     bool                // a base is
 	pending *checkpoint.FileRef // of the cut that is being applied; its bytes follow
 	bytes   []byte
 
@@ -114,12 +115,13 @@ func (s *state) Apply(ctx context.Context, cut *txn.Cut) ([]checkpoint.FileRef, 
 	if cut.Batch == s.applied && cut.Batch > s.config.Restored {
 		return slices.Clone(s.chain), nil
 	}
+	if s.due { // only now: all that the base replaces has been in a chain that was returned
+		s.writeBase(ctx, s.newest.Load().table)
+	}
 	if err := s.apply(ctx, cut); err != nil {
 		return nil, fmt.Errorf("apply batch %d to the state of %s/%d: %w", cut.Batch, s.config.Component, s.config.TaskIndex, err)
 	}
-	if cut.Shrunk || checkpoint.BaseDue(s.chain) {
-		s.writeBase(ctx, s.newest.Load().table)
-	}
+	s.due = s.due || cut.Shrunk || checkpoint.BaseDue(s.chain)
 	return slices.Clone(s.chain), nil
 }
 
@@ -164,11 +166,11 @@ func (s *state) apply(ctx context.Context, cut *txn.Cut) error {
 	return nil
 }
 
-// writeBase replaces the chain by one base without what has expired. If that fails the chain stays as it is,
+// writeBase replaces the chain by one base without what is not needed. If that fails the chain stays as it is,
 // which is as right, and the next cut tries again.
 func (s *state) writeBase(ctx context.Context, table []txn.Record) {
-	expired := s.config.Expired()
-	table = slices.DeleteFunc(slices.Clone(table), func(r txn.Record) bool { return expired(r.Key, r.Value) })
+	unneeded := s.config.Unneeded()
+	table = slices.DeleteFunc(slices.Clone(table), func(r txn.Record) bool { return unneeded(r.Key, r.Value) })
 	var bases []checkpoint.FileRef
 	if len(table) > 0 {
 		data := encodeRecords(table)
@@ -178,7 +180,7 @@ func (s *state) writeBase(ctx context.Context, table []txn.Record) {
 		}
 		bases = append(bases, ref)
 	}
-	s.chain = checkpoint.Rebase(s.chain, bases, s.applied)
+	s.chain, s.due = checkpoint.Rebase(s.chain, bases, s.applied), false
 }
 
 func (s *state) newRef(n checkpoint.BatchID, data []byte, base bool) checkpoint.FileRef {

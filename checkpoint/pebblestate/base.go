@@ -19,6 +19,7 @@ const baseFileBytes = 64 << 20
 type baseResult struct {
 	batch checkpoint.BatchID // the base holds the state as of it
 	files []checkpoint.FileRef
+	left  []string // objects of bases that failed, still to be deleted
 	err   error
 }
 
@@ -30,8 +31,8 @@ type baseResult struct {
 // it is done follows at once: a chain never holds more deltas than come in the time that
 // two bases take, beyond those that make the first one due.
 func (s *state) startBase() {
-	m, shrunk := s.hold(s.views[s.applied]), s.shrunk
-	s.shrunk = false
+	m, shrunk, left := s.hold(s.views[s.applied]), s.shrunk, s.left
+	s.shrunk, s.left = false, nil
 	done := make(chan baseResult, 1)
 	s.base = done
 	s.bases.Go(func() {
@@ -41,12 +42,26 @@ func (s *state) startBase() {
 		s.letGo(m)
 		if err == nil {
 			s.hook("base.after")
+			left = s.remove(left)
+		} else {
+			left = append(left, w.names...)
 		}
 		if shrunk {
 			s.compact()
 		}
-		done <- baseResult{m.batch, w.files, err}
+		done <- baseResult{m.batch, w.files, left, err}
 	})
+}
+
+// remove deletes objects of bases that have failed, which no checkpoint will ever name, and
+// returns those that it could not delete. What is left when the generation ends are orphans.
+func (s *state) remove(names []string) (left []string) {
+	for i, name := range names {
+		if err := s.store.Delete(s.ctx, name); err != nil {
+			return names[i:]
+		}
+	}
+	return nil
 }
 
 // compact rewrites the local store without what was deleted.
@@ -65,7 +80,7 @@ func (s *state) compact() {
 func (s *state) adoptBase() {
 	select {
 	case r := <-s.base:
-		s.base = nil
+		s.base, s.left = nil, r.left
 		if r.err != nil {
 			s.logger.Warn("write a new base of the state; it will be tried again", "batch", r.batch, "error", r.err)
 			return
@@ -80,13 +95,14 @@ type baseWriter struct {
 	*state
 	batch checkpoint.BatchID
 	files []checkpoint.FileRef
+	names []string // of what may have been stored
 
 	table *tableWriter // nil between files
 	path  string
 	from  int // the first key group of the open file
 }
 
-// write stores the rows of a snapshot that have not expired in files of a bounded size that are cut
+// write stores the rows of a snapshot that are needed in files of a bounded size that are cut
 // between key groups, so that a later rescale takes or leaves whole files.
 func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err error) {
 	lower, upper := w.owned().bounds()
@@ -97,7 +113,7 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 	defer func() { err = errors.Join(err, it.Close()) }()
 	w.from = w.config.GroupFrom
 	defer func() { err = errors.Join(err, w.abandon()) }()
-	last, expired := -1, w.config.Expired()
+	last, unneeded := -1, w.config.Unneeded()
 	for ok := it.First(); ok; ok = it.Next() {
 		group, err := groupOf(it.Key())
 		if err != nil {
@@ -112,7 +128,7 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.add(it, expired); err != nil {
+		if err := w.add(it, unneeded); err != nil {
 			return err
 		}
 	}
@@ -125,12 +141,12 @@ func (w *baseWriter) write(ctx context.Context, snapshot *pebble.Snapshot) (err 
 	return w.finish(ctx, w.config.GroupTo)
 }
 
-func (w *baseWriter) add(it *pebble.Iterator, expired func(key, value []byte) bool) error {
+func (w *baseWriter) add(it *pebble.Iterator, unneeded func(key, value []byte) bool) error {
 	value, err := it.ValueAndErr()
 	if err != nil {
 		return w.unreadable(err)
 	}
-	if expired(it.Key(), value) {
+	if unneeded(it.Key(), value) {
 		return nil
 	}
 	if w.table == nil {
@@ -157,6 +173,7 @@ func (w *baseWriter) finish(ctx context.Context, to int) error {
 	}
 	ref := w.newRef(table, w.batch, true)
 	ref.GroupFrom, ref.GroupTo = w.from, to
+	w.names = append(w.names, ref.Name)
 	if err := w.put(ctx, ref, w.path); err != nil {
 		return err
 	}

@@ -2,8 +2,11 @@ package pebblestate
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -87,5 +90,86 @@ func TestStateLargerThanABatchOfTheStoreIsRestored(t *testing.T) {
 		if want := 4*groups + 1; total != want {
 			t.Errorf("%d tasks restored %d rows, want %d", tasks+1, total, want)
 		}
+	}
+}
+
+// Case: what a snapshot had stored before it failed was left behind for ever. Here bases
+// fail half-way, as during an outage of the store.
+func TestBasesThatFailLeaveNoObjects(t *testing.T) {
+	store := &gatedStore{Store: memstore.New()}
+	s := openState(t, newOpener(t, t.TempDir(), store), config(1, 0))
+	s.baseFileBytes = 4 << 10
+	named := map[string]bool{}
+	n := checkpoint.BatchID(0)
+	next := func(cut *txn.Cut) (files []checkpoint.FileRef) {
+		n++
+		cut.Batch = n
+		files = apply(t, s, cut)
+		for _, f := range files {
+			named[f.Name] = true
+		}
+		return files
+	}
+	next(cutOf(0, 0, 300, "some value that takes room"))
+	for failAt := range int32(4) {
+		var puts atomic.Int32
+		outage := func(context.Context) error {
+			if puts.Add(1) > failAt {
+				return errors.New("outage")
+			}
+			return nil
+		}
+		store.put.Store(&outage)
+		s.startBase()
+		s.bases.Wait()
+		store.put.Store(nil)
+		if files := next(cutOf(0, 0, 1, "x")); files[0].Base {
+			t.Fatalf("a base was written in spite of the outage: %+v", files)
+		}
+	}
+	s.startBase()
+	s.bases.Wait()
+	if files := next(cutOf(0, 0, 1, "y")); len(files) < 3 || !files[0].Base {
+		t.Fatalf("the chain is %+v", files)
+	}
+	for o, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !named[o.Name] {
+			t.Errorf("%s is left, and no chain has ever named it", o.Name)
+		}
+		delete(named, o.Name)
+	}
+	if len(named) > 0 {
+		t.Errorf("%d objects that were named are gone", len(named))
+	}
+}
+
+// Case: one value beyond what the store can hold made it panic, again after each restart.
+// It must be named instead, and be no harm to the others.
+func TestValueBeyondWhatATableCanHoldIsNamed(t *testing.T) {
+	const most = 1000
+	store := memstore.New()
+	o := newOpener(t, t.TempDir(), store)
+	s := openState(t, o, config(1, 0))
+	s.rowBytesMax = most
+	key := txn.AppendStateKey(nil, 3, 1, []byte("the key"))
+	cut := cutOf(1, 0, 4, "small")
+	cut.Records = append(cut.Records, txn.Record{Key: key, Value: make([]byte, most-len(key)+1)})
+	_, err := s.Apply(t.Context(), cut)
+	for _, want := range []string{`state "n"`, `"the key"`, "990 bytes", "1000"} {
+		if err == nil || !txn.IsFatal(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: it does not say %s", err, want)
+		}
+	}
+	if got := rows(t, openState(t, o, config(2, 0)), 0); got != 0 {
+		t.Errorf("%d rows of the batch are there", got)
+	}
+	s = openState(t, o, config(3, 0))
+	s.rowBytesMax = most
+	cut.Records[len(cut.Records)-1].Value = make([]byte, most-len(key))
+	if got := rows(t, openState(t, o, config(4, 1, apply(t, s, cut)...)), 1); got != 4*groups+1 {
+		t.Errorf("restored are %d rows, want %d", got, 4*groups+1)
 	}
 }

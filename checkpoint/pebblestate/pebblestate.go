@@ -174,6 +174,7 @@ func (o *Opener) newState(c checkpoint.StateConfig, dir string) (*state, error) 
 		views:   map[checkpoint.BatchID]*moment{},
 
 		baseFileBytes: baseFileBytes,
+		rowBytesMax:   rowBytesMax,
 	}
 	if s.hook == nil {
 		s.hook = func(string) {}

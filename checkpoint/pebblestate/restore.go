@@ -119,14 +119,33 @@ func (s *state) fetch(ctx context.Context, f checkpoint.FileRef, path string, bu
 	return table, nil
 }
 
-// copy copies an object to a local file and verifies it.
+// copy copies an object to a local file and verifies it. That it cannot be read for now is
+// an ErrUnread.
 func (s *state) copy(ctx context.Context, f checkpoint.FileRef, path string) error {
 	local, err := createNew(path)
 	if err != nil {
 		return err
 	}
-	err = checkpoint.CopyObject(ctx, s.store, local, f.Name, f.Size, f.CRC32C)
+	w := &localWriter{file: local}
+	err = checkpoint.CopyObject(ctx, s.store, w, f.Name, f.Size, f.CRC32C)
+	if err != nil && w.err == nil && !checkpoint.Hopeless(err) {
+		err = fmt.Errorf("%w: %w", checkpoint.ErrUnread, err)
+	}
 	return errors.Join(err, local.Close())
+}
+
+// localWriter tells whether it was the local file that failed.
+type localWriter struct {
+	file io.Writer
+	err  error
+}
+
+func (w *localWriter) Write(p []byte) (n int, err error) {
+	n, err = w.file.Write(p)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // link makes path a name of the object's own file, if the store has files and path can

@@ -57,8 +57,10 @@ type state struct {
 	cancel context.CancelFunc
 	bases  sync.WaitGroup
 	base   chan baseResult
+	left   []string // objects of bases that failed; the writer has them while there is one
 
 	baseFileBytes uint64
+	rowBytesMax   int64
 }
 
 // delta is the file of a cut that is being applied, and how far that has come.
@@ -207,7 +209,11 @@ func (s *state) writeDelta(cut *txn.Cut) (*delta, error) {
 		return nil, err
 	}
 	for _, r := range records {
-		if err := w.add(kindOf(r), r.Key, r.Value); err != nil {
+		err := s.checkSize(r)
+		if err == nil {
+			err = w.add(kindOf(r), r.Key, r.Value)
+		}
+		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
 	}
@@ -215,6 +221,31 @@ func (s *state) writeDelta(cut *txn.Cut) (*delta, error) {
 		return nil, err
 	}
 	return &delta{ref: s.newRef(w, cut.Batch, false), path: path}, nil
+}
+
+// rowBytesMax is how large a key and its value can be together, unless a test chooses
+// otherwise. A block of a table, which holds at least a row, has offsets of 32 bits, and
+// Pebble does not look whether they are enough.
+const rowBytesMax = 2 << 30
+
+func (s *state) checkSize(r txn.Record) error {
+	if int64(len(r.Key))+int64(len(r.Value)) <= s.rowBytesMax {
+		return nil
+	}
+	_, id, key, _ := txn.SplitStateKey(r.Key)
+	return txn.Fatal(fmt.Errorf("the value of key %.40q in %s has %d bytes, and the key %d: together they can have %d: use a map or a list, whose entries are stored one by one",
+		key, s.stateName(id), len(r.Value), len(r.Key), s.rowBytesMax))
+}
+
+func (s *state) stateName(id uint16) string {
+	if s.config.States != nil {
+		for _, m := range s.config.States() {
+			if m.ID == id {
+				return fmt.Sprintf("state %q", m.Name)
+			}
+		}
+	}
+	return fmt.Sprintf("state %d", id)
 }
 
 // newRef names the finished file of w under a name that was never used.

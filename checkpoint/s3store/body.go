@@ -169,6 +169,9 @@ func (r *reader) request(w *watch) error {
 	if part && !strings.HasPrefix(header.Get("Content-Range"), fmt.Sprintf("bytes %d-", r.at)) {
 		return errors.Join(errors.New("the server does not send the part that was asked for"), body.Close())
 	}
+	if !part && info.Size < 0 { // or it would look empty
+		return errors.Join(errors.New("the server does not tell how long the object is"), body.Close())
+	}
 	if !part {
 		r.size, r.sum = info.Size, info.ChecksumCRC32C
 	}

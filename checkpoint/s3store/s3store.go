@@ -22,6 +22,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/txn"
 )
 
 const (
@@ -88,7 +89,7 @@ func (s *Store) Put(ctx context.Context, name string, body io.ReadSeeker, size i
 
 func (s *Store) put(ctx context.Context, key string, body io.ReadSeeker, size int64, crc uint32) error {
 	if size > objectMax {
-		return fmt.Errorf("it has %d bytes, and an S3 object can have %d: change less in a batch", size, int64(objectMax))
+		return txn.Fatal(fmt.Errorf("it has %d bytes, and an S3 object can have %d: change less in a batch", size, int64(objectMax)))
 	}
 	// The server would refuse it too, but could not say that it is no use to try again.
 	if _, err := body.Seek(0, io.SeekStart); err != nil {
@@ -101,10 +102,10 @@ func (s *Store) put(ctx context.Context, key string, body io.ReadSeeker, size in
 	o.SetMatchETagExcept("*")
 	return s.again(ctx, func() error {
 		w := newWatch(ctx, s.patience)
-		_, err := s.putOnce(w, key, body, size, crc, o)
+		info, err := s.putOnce(w, key, body, size, crc, o)
 		err = w.end(err)
 		switch {
-		case refused(err):
+		case refused(err), err == nil && info.ChecksumCRC32C != encodeSum(crc):
 			return s.sameContent(ctx, key, size, crc)
 		case errors.Is(err, checkpoint.ErrNotFound): // the answer of something in between
 			return errors.New("the server says that there is no such place")
@@ -130,12 +131,13 @@ func encodeSum(crc uint32) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc))
 }
 
-// sameContent succeeds if an object that has a name already is the one to be put: then
-// an earlier attempt whose reply was lost has done it.
+// sameContent succeeds if the server has the object that is to be put: an earlier attempt
+// whose reply was lost may have stored it. A reply that does not tell the checksum of what
+// was stored may be of something in between, which has stored nothing.
 func (s *Store) sameContent(ctx context.Context, key string, size int64, crc uint32) error {
 	r, err := s.openKey(ctx, key)
 	if errors.Is(err, checkpoint.ErrNotFound) {
-		return errors.New("the name was in use and is not any more")
+		return errors.New("the server said that it has the object, and does not find it")
 	}
 	if err != nil {
 		return err

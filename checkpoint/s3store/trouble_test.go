@@ -134,7 +134,7 @@ func silent(t *testing.T, call func(context.Context, *s3store.Store) error, faul
 // TestTrouble: a fault that happens twice in a row is not noticed.
 func TestTrouble(t *testing.T) {
 	for name, call := range calls {
-		for _, fault := range append([]s3test.Fault{s3test.Hang, s3test.HangServed, s3test.StallReply}, faults...) {
+		for _, fault := range append([]s3test.Fault{s3test.Hang, s3test.HangServed, s3test.StallReply, s3test.Swallow}, faults...) {
 			if name == "SwapHead" {
 				continue // it makes one attempt
 			}

@@ -15,6 +15,7 @@ func FuzzLoad(f *testing.F) {
 		"transaction.topology: false\ntopology.key.groups: 16\ncheckpoint.store: file:///tmp/x\nuser.mine: [1, {a: b}]\n",
 		"topology.key.groups: '16'\n", "a: &a\n  b: *a\n", "user.x: &x [*x]\n", "topology.key.groups: 0x10\n",
 		"transaction.topology: yes\n? [a]\n: b\n", "<<: {a: b}\n", "user.t: !!binary aGk=\n", "topology.restart.max: 1_0\n",
+		"topology.blobstore.map: {a: {localname: b}, b: {localname: c}}\n", "topology.blobstore.map: {a: &a {b: *a}}\n",
 	} {
 		f.Add(text)
 	}
@@ -45,6 +46,7 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("%s is a time of %v", name, v.Duration(name))
 			}
 		}
+		v.Blobs() // panics if what was taken cannot be read
 		if again, err := Of(collect(v)); err != nil {
 			t.Fatalf("%v of %q is not taken again: %v", collect(again), text, err)
 		}

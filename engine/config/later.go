@@ -60,7 +60,6 @@ topology.auto.task.hooks
 topology.backpressure.enable
 topology.backpressure.wait.strategy
 topology.batch.flush.interval.millis
-topology.blobstore.map
 topology.bolt.wait.strategy
 topology.bolts.late.tuple.stream
 topology.bolts.message.id.field.name

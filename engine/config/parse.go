@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,16 +94,16 @@ func (t *Table) nodeValue(name string, node *yaml.Node) (any, error) {
 		node = node.Alias
 	}
 	k, ok := t.byName[name]
-	if node.Kind == yaml.MappingNode {
+	switch {
+	case node.Kind == yaml.MappingNode && ok && k.Map:
+		return k.encoded(node)
+	case node.Kind == yaml.MappingNode:
 		return nil, fmt.Errorf("%s holds a mapping; keys are written flat, as %s: %v", name, t.keys[0].Name, t.keys[0].Default)
-	}
-	if !ok {
+	case !ok:
 		return nil, t.unknown(name)
-	}
-	if node.Kind == yaml.SequenceNode && k.List {
+	case node.Kind == yaml.SequenceNode && k.List:
 		return k.joined(node)
-	}
-	if node.Kind != yaml.ScalarNode {
+	case node.Kind != yaml.ScalarNode:
 		return nil, fmt.Errorf("%s is a list, must be %s", name, k.Range())
 	}
 	switch tag := node.ShortTag(); {
@@ -127,6 +128,19 @@ func (k *Key) joined(node *yaml.Node) (any, error) {
 	}
 	text := strings.Join(texts, ",")
 	return text, k.accept(text)
+}
+
+// encoded returns the value of a Map key that is a YAML mapping.
+func (k *Key) encoded(node *yaml.Node) (any, error) {
+	var v any
+	if err := node.Decode(&v); err != nil {
+		return nil, fmt.Errorf("%s: %w", k.Name, err)
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("%s: it must hold names and values that JSON has, in quotes if they are texts: %w", k.Name, err)
+	}
+	return string(text), k.accept(string(text))
 }
 
 // Read returns the values of a file, if path is not empty, with assignments on top.

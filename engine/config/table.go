@@ -55,7 +55,10 @@ type Key struct {
 	Component bool
 	// List is set for String keys that hold several texts with commas between them. In a
 	// file they may be a YAML list.
-	List    bool
+	List bool
+	// Map is set for String keys that hold a JSON object. In a file they may be a YAML
+	// mapping.
+	Map     bool
 	Meaning string
 	// Check is a further check of a String value, or nil.
 	Check func(string) error
@@ -114,6 +117,13 @@ var table = []Key{
 	{
 		Name: "topology.isolation.hosts", Type: String, List: true, Default: "", Scope: ScopeTopology,
 		Meaning: "The only machines of a cluster that the topology may run on: host names, or labels as in `pool=batch`. Empty: any.",
+	},
+	{
+		Name: KeyBlobs, Type: String, Map: true, Default: "", Scope: ScopeTopology, Check: checkBlobs,
+		Meaning: "Blobs of a cluster that the topology's processes find in their working folder, by key, as in `{\"dict\":{\"localname\":\"dict.txt\"},\"model\":{}}`. " +
+			"`localname` is the name of the file there, if it is not the key; `uncompress` unpacks a zip, tar or gzip file; " +
+			"`workerRestart` has the processes made anew when the blob has new content, which otherwise takes the file's place while they run. " +
+			"With `run` nothing is fetched: the files must be in the working folder.",
 	},
 	{
 		Name: "topology.component.resources.onheap.memory.mb", Type: Int, Default: 128, Min: 0, Max: 1 << 30, Scope: ScopeTask,
@@ -176,7 +186,7 @@ var table = []Key{
 	},
 	{
 		Name: "topology.restart.max", Type: Int, Default: 10, Min: 0, Max: noMax, Scope: ScopeRegion,
-		Meaning: "Restarts of a region, without a commit between them, after which it has failed. 0: no limit.",
+		Meaning: "Restarts of a region, without a commit or an hour of running between them, after which it has failed. 0: no limit.",
 	},
 	{
 		Name: "topology.task.stop.timeout.secs", Type: Int, Default: 30, Min: 1, Max: noMax,
@@ -245,6 +255,8 @@ func (k Key) Range() string {
 		return "true or false"
 	case k.Type == String && k.List:
 		return "texts with commas between them"
+	case k.Type == String && k.Map:
+		return "a JSON object; in a file, a mapping"
 	case k.Type == String:
 		return "a text"
 	case k.Max == noMax:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -81,7 +82,8 @@ func (c *Control) Abandon() { c.mail.Put(command{verb: abandon}) }
 var ErrAbandoned = errors.New("abandoned")
 
 // Savepoint takes a checkpoint of every region and pins it under a name, which may be
-// "", until it is unpinned. It returns the checkpoints, once they are committed.
+// "", until it is unpinned: of a region that has finished, its last one. It returns the
+// checkpoints, once they are committed.
 func (c *Control) Savepoint(ctx context.Context, name string) ([]checkpoint.Ref, error) {
 	a := c.ask(ctx, command{verb: savepoint, name: name})
 	return a.refs, a.err
@@ -170,16 +172,36 @@ type saving struct {
 func (m *Master) savepoint(c command) {
 	s := &saving{name: c.name, reply: c.reply, after: map[*region]checkpoint.BatchID{}, edits: map[int]checkpoint.Ref{}}
 	m.saving = append(m.saving, s)
+	var finished []*region
 	for _, r := range m.regions {
-		if !r.started || r.over {
+		switch {
+		case r.over:
+			finished = append(finished, r)
+		case !r.started:
 			m.saved(s, fmt.Errorf("region %q is not running: try again", r.Name))
 			return
+		default:
+			s.after[r] = r.injected
 		}
-		s.after[r] = r.injected
+	}
+	for _, r := range finished { // it has a last checkpoint, unless it had nothing to commit
+		if current := m.mover.Head().Regions[r.Name].Current(); current != nil {
+			m.pin(s, *current)
+		}
+		if !slices.Contains(m.saving, s) { // the name is in use
+			return
+		}
 	}
 	for _, r := range m.regions {
 		m.step(r, checkpoint.CheckpointRequested{})
 	}
+}
+
+// pin has a checkpoint of a savepoint pinned.
+func (m *Master) pin(s *saving, ref checkpoint.Ref) {
+	m.edits++
+	s.edits[m.edits] = checkpoint.Ref{Generation: ref.Generation, Batch: ref.Batch}
+	m.moveHead(checkpoint.EditRequested{ID: m.edits, Edit: checkpoint.PinEdit(ref.Generation, ref.Batch, s.name)})
 }
 
 // saveAgain asks once more for the checkpoints that savepoints wait for: a region that
@@ -198,9 +220,7 @@ func (m *Master) committedFor(r *region, n checkpoint.BatchID, g checkpoint.Gene
 	for _, s := range m.saving {
 		if early, waits := s.after[r]; waits && n > early {
 			delete(s.after, r)
-			m.edits++
-			s.edits[m.edits] = checkpoint.Ref{Generation: g, Batch: n}
-			m.moveHead(checkpoint.EditRequested{ID: m.edits, Edit: checkpoint.PinEdit(g, n, s.name)})
+			m.pin(s, checkpoint.Ref{Generation: g, Batch: n})
 		}
 	}
 }

@@ -101,7 +101,11 @@ func adoptNames(ctx context.Context, cfg Config, h *checkpoint.Head) error {
 		if current := h.Regions[name].Current(); i < 0 && current != nil {
 			mf, err := checkpoint.ReadManifest(ctx, cfg.Store, *current)
 			if err != nil {
-				return fmt.Errorf("find region %q of topology %q: %w", name, p.Topology, err)
+				err = fmt.Errorf("find region %q of topology %q: %w", name, p.Topology, err)
+				if !checkpoint.Hopeless(err) {
+					err = Unreachable(err)
+				}
+				return err
 			}
 			for component := range mf.Components {
 				i = max(i, regionOf(cfg.Start.renamed(component)))

@@ -21,7 +21,7 @@ func RunLocal(ctx context.Context, cfg Config) (Result, error) {
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer m.cancel()
 	defer cfg.Control.end()
-	m.sweep = newSweeper(nil, cfg.Logger, 0, cfg.Env.Hook)
+	m.sweep = newSweeper(nil, cfg.Plan, cfg.Logger, 0, cfg.Env.Hook)
 	whole := plan.Region{Name: "all"}
 	for _, t := range cfg.Plan.Tasks {
 		whole.Tasks = append(whole.Tasks, t.ID)

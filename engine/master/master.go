@@ -181,7 +181,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		Retained: cfg.Retained,
 		Strict:   len(cfg.Start.Unmoved)+len(targets) > 0,
 	})
-	m.sweep = newSweeper(cfg.Store, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
+	m.sweep = newSweeper(cfg.Store, cfg.Plan, cfg.Logger, cfg.OrphanGrace, cfg.Env.Hook)
 	for _, r := range cfg.Plan.Regions {
 		m.regions = append(m.regions, m.newRegion(r, runID, targets[r.Name]))
 		if cfg.Start.begun(head, r.Name) {

@@ -34,7 +34,7 @@ func (m *Master) taskFailed(r *region, f checkpoint.TaskFailed) checkpoint.Event
 	if errors.As(f.Err, &p) {
 		m.cfg.Logger.Error("panic in user code", "where", p.Where, "panic", p.Value, "stack", string(p.Stack))
 	}
-	if !r.started && (hopeless(f.Err) || txn.IsFatal(f.Err)) {
+	if !r.started && (checkpoint.Hopeless(f.Err) || txn.IsFatal(f.Err)) {
 		return checkpoint.RestoreFailed{Generation: f.Generation, Err: f.Err}
 	}
 	m.cfg.Logger.Error("task failed", "region", r.Name, "generation", f.Generation, "err", f.Err)
@@ -44,11 +44,6 @@ func (m *Master) taskFailed(r *region, f checkpoint.TaskFailed) checkpoint.Event
 		return m.cfg.Env.Config(component).Int("topology.poison.max.attempts")
 	})
 	return f
-}
-
-// hopeless reports whether an error of reading a checkpoint is about its content.
-func hopeless(err error) bool {
-	return errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrNewer)
 }
 
 func (m *Master) do(r *region, a checkpoint.Action) {
@@ -163,7 +158,7 @@ func (m *Master) readCheckpoint(from *checkpoint.Ref, f fitting) (*task.Restore,
 		if err == nil {
 			return m.fit(mf, f)
 		}
-		if hopeless(err) || m.ctx.Err() != nil {
+		if checkpoint.Hopeless(err) || m.ctx.Err() != nil {
 			return nil, fmt.Errorf("restore checkpoint %s: %w", from, err)
 		}
 		m.cfg.Logger.Warn("cannot read the checkpoint, will try again", "checkpoint", from.String(), "err", err)

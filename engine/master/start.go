@@ -14,14 +14,17 @@ import (
 
 // Start says what a run goes on from, and how its components have changed since.
 type Start struct {
-	// From is "latest", which "" stands for; "empty", to begin anew although there are
-	// checkpoints; or the names of kept checkpoints, GENERATION.BATCH, separated by
-	// commas, of different regions.
+	// From is "", to go on from the latest checkpoints, or to begin if there never were any;
+	// "latest", which takes it for an error if there never were; "empty", to begin anew
+	// although there are checkpoints; or the names of kept checkpoints, GENERATION.BATCH,
+	// separated by commas, of different regions.
 	From string
-	// Map gives components of the checkpoint other names: old to new.
+	// Map gives components of the checkpoint other names: old to new. COMPONENT/STATE to
+	// COMPONENT/STATE does so for a keyed state, with the name that the component has now.
 	Map map[string]string
-	// Drop are components whose state, positions and transactions are left behind. Of
-	// one that holds transactions which may not be published yet this is refused, unless
+	// Drop are components whose state, positions and transactions are left behind, and,
+	// as COMPONENT/STATE with the name that the component has now, single keyed states. Of
+	// a component that holds transactions which may not be published yet this is refused, unless
 	// DropUnpublished is set. So it is to go on From a checkpoint that was undone before
 	// its transactions were known to be published.
 	Drop            []string
@@ -36,6 +39,9 @@ type Start struct {
 	// Begun says that this start had begun before: if another one has taken its place since,
 	// it has nothing more to do, and the error wraps ErrReplaced.
 	Begun bool
+	// Kept says that the topology has run before: without a head nothing begins, and the error
+	// wraps ErrStoreUnreachable. So it is as well if Begun, or with an Unmoved checkpoint.
+	Kept bool
 	// Later, if set, reports whether another start was wanted after this one: if it has begun
 	// meanwhile, this one is too late, and the error wraps ErrReplaced.
 	Later func(once string) bool
@@ -44,8 +50,11 @@ type Start struct {
 	Unmoved map[string]string
 }
 
-// FromNew is a From: there must be no checkpoints.
-const FromNew = "new"
+// FromLatest and FromNew are each a From: there must be checkpoints, or there must be none.
+const (
+	FromLatest = "latest"
+	FromNew    = "new"
+)
 
 // ErrElsewhere is wrapped by the error of a run that was to begin from Start.Unmoved.
 var ErrElsewhere = errors.New("the head has moved on")
@@ -58,25 +67,38 @@ func (s Start) begun(h *checkpoint.Head, region string) bool {
 	return s.Once != "" && h != nil && h.Regions[region].Started == s.Once
 }
 
-// someBegun reports whether any region has begun.
-func (s Start) someBegun(h *checkpoint.Head) bool {
-	return h != nil && slices.ContainsFunc(slices.Collect(maps.Keys(h.Regions)), func(name string) bool { return s.begun(h, name) })
+// lastBegun returns the newest generation that this start has given a region, 0 if there
+// is none.
+func (s Start) lastBegun(h *checkpoint.Head) (last checkpoint.Generation) {
+	for name, r := range h.Regions {
+		if s.begun(h, name) {
+			last = max(last, r.StartedAt)
+		}
+	}
+	return last
 }
+
+// someBegun reports whether any region has begun.
+func (s Start) someBegun(h *checkpoint.Head) bool { return h != nil && s.lastBegun(h) > 0 }
 
 // allowed reports what speaks against beginning at all.
 func (s Start) allowed(h *checkpoint.Head, topology string) error {
 	if h == nil {
-		return nil
+		return s.missed(topology)
 	}
+	own := s.lastBegun(h)
 	for _, name := range slices.Sorted(maps.Keys(h.Regions)) {
-		now := "none"
-		if current := h.Regions[name].Current(); current != nil {
+		r, now := h.Regions[name], "none"
+		if current := r.Current(); current != nil {
 			now = current.String()
 		}
+		// A region that an earlier start has begun is one that this start had not come to when
+		// its process died, or does not have any more.
+		another := (s.Begun || own > 0) && r.Started != "" && r.StartedAt > own
 		switch want, ok := s.Unmoved[name]; {
 		case s.begun(h, name):
-		case s.Begun && h.Regions[name].Started != "", s.Later != nil && s.Later(h.Regions[name].Started):
-			return fmt.Errorf("region %q of topology %q was started as %s, this is %s: %w", name, topology, h.Regions[name].Started, s.Once, ErrReplaced)
+		case another, s.Later != nil && s.Later(r.Started):
+			return fmt.Errorf("region %q of topology %q was started as %s, this is %s: %w", name, topology, r.Started, s.Once, ErrReplaced)
 		case s.From == FromNew && now != "none":
 			return fmt.Errorf("topology %q has checkpoints, the newest is %s: say what it is to go on from: --from latest, empty or GENERATION.BATCH", topology, now)
 		case ok && cmp.Or(want, "none") != now:
@@ -86,12 +108,26 @@ func (s Start) allowed(h *checkpoint.Head, topology string) error {
 	return nil
 }
 
+// missed returns an error if there must be a head and there is none: somebody has taken the
+// checkpoints away, or what they are in, and may put them back.
+func (s Start) missed(topology string) error {
+	kept := slices.ContainsFunc(slices.Collect(maps.Values(s.Unmoved)), func(want string) bool { return want != "" })
+	switch {
+	case s.Begun || s.Kept || kept:
+	case s.From == FromLatest:
+		return fmt.Errorf("start from latest: topology %q has no checkpoints in its store: is it the right name and store? --from empty begins anew", topology)
+	default:
+		return nil
+	}
+	return Unreachable(fmt.Errorf("topology %q has run, and the store has no head that says what is committed: put its checkpoints back", topology))
+}
+
 // wanted returns what From means: for each region that it is about, by name, what to go
 // back to.
 func (s Start) wanted(h *checkpoint.Head, topology string) (map[string]*checkpoint.Target, error) {
 	targets := map[string]*checkpoint.Target{}
 	switch s.From {
-	case "", "latest", FromNew:
+	case "", FromLatest, FromNew:
 		return targets, nil
 	case "empty":
 		if h != nil {
@@ -121,6 +157,9 @@ func (s Start) wanted(h *checkpoint.Head, topology string) (map[string]*checkpoi
 // from their current checkpoint. It refuses what could not be restored, before anything
 // is written.
 func (m *Master) targets(h *checkpoint.Head) (map[string]*checkpoint.Target, error) {
+	if err := m.cfg.Start.Check(); err != nil {
+		return nil, err
+	}
 	if err := m.cfg.Start.allowed(h, m.cfg.Plan.Topology); err != nil {
 		return nil, err
 	}
@@ -148,7 +187,7 @@ func (m *Master) target(h *checkpoint.Head, region string, ref checkpoint.Ref) (
 	}
 	mf, err := checkpoint.ReadManifest(m.ctx, m.cfg.Store, ref)
 	switch {
-	case hopeless(err):
+	case checkpoint.Hopeless(err):
 		return checkpoint.Target{}, err
 	case err != nil:
 		return checkpoint.Target{}, Unreachable(err)
@@ -212,6 +251,9 @@ func (s Start) reshape(mf *checkpoint.Manifest, runID string) (left int, err err
 			continue
 		}
 		t.Component = s.renamed(t.Component)
+		if t.States, err = s.restate(t.Component, t.States); err != nil {
+			return 0, err
+		}
 		tasks = append(tasks, t)
 	}
 	mf.Tasks = tasks

@@ -3,10 +3,13 @@ package master
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/engine/plan"
 )
 
 // sweeper deletes what no retained checkpoint names, one job at a time, on a
@@ -14,6 +17,7 @@ import (
 // has moved.
 type sweeper struct {
 	store  checkpoint.Store
+	owners map[string]string // the regions of components
 	log    *slog.Logger
 	grace  time.Duration
 	hook   func(string)
@@ -30,15 +34,21 @@ type sweeper struct {
 	tidied    time.Time                       // when orphans were last looked for
 }
 
-func newSweeper(store checkpoint.Store, log *slog.Logger, grace time.Duration, hook func(string)) *sweeper {
+func newSweeper(store checkpoint.Store, p *plan.Plan, log *slog.Logger, grace time.Duration, hook func(string)) *sweeper {
 	s := &sweeper{
 		store:     store,
+		owners:    map[string]string{},
 		log:       log,
 		grace:     grace,
 		hook:      hook,
 		ended:     make(chan struct{}),
 		jobs:      make(chan struct{}, 1),
 		manifests: map[string]*checkpoint.Manifest{},
+	}
+	for _, r := range p.Regions {
+		for _, id := range r.Tasks {
+			s.owners[p.Component(id).ID] = r.Name
+		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	go s.run()
@@ -77,48 +87,71 @@ func (s *sweeper) run() {
 			return
 		case <-s.jobs:
 		}
-		s.mu.Lock()
-		head, dropped := s.head, s.dropped
-		s.dropped = nil
-		s.mu.Unlock()
-		if err := s.sweep(head, dropped); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("cannot delete old checkpoints yet", "err", err)
-			s.mu.Lock()
-			s.dropped = append(dropped, s.dropped...) // again with the next job
-			s.mu.Unlock()
-		}
+		s.work()
 	}
 }
 
-func (s *sweeper) sweep(head *checkpoint.Head, dropped []checkpoint.Ref) error {
+// work does one job.
+func (s *sweeper) work() {
+	s.mu.Lock()
+	head, dropped := s.head, s.dropped
+	s.dropped = nil
+	s.mu.Unlock()
+	left, err := s.sweep(head, dropped)
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Warn("cannot delete old checkpoints yet", "err", err)
+		s.putOff(head, left)
+	}
+}
+
+// droppedMax is how many checkpoints wait to be deleted. What is forgotten are orphans,
+// once its generation has passed.
+const droppedMax = 1000
+
+// putOff keeps what could not be deleted for the next job. A store that refuses for ever
+// must not fill the memory: neither with these nor with their manifests.
+func (s *sweeper) putOff(head *checkpoint.Head, left []checkpoint.Ref) {
+	s.mu.Lock()
+	s.dropped = append(left, s.dropped...)
+	s.dropped = slices.Clone(s.dropped[max(0, len(s.dropped)-droppedMax):])
+	s.mu.Unlock()
+	kept := map[string]bool{}
+	for _, ref := range retainedOf(head) {
+		kept[ref.Manifest] = true
+	}
+	maps.DeleteFunc(s.manifests, func(name string, _ *checkpoint.Manifest) bool { return !kept[name] })
+}
+
+// sweep returns the dropped checkpoints that are still to be deleted if it fails.
+func (s *sweeper) sweep(head *checkpoint.Head, dropped []checkpoint.Ref) (left []checkpoint.Ref, err error) {
 	var kept []*checkpoint.Manifest
 	for _, ref := range retainedOf(head) {
 		mf, err := s.read(ref)
 		if err != nil {
-			return err // without it nothing can be known to be free
+			return dropped, err // without it nothing can be known to be free
 		}
 		kept = append(kept, mf)
 	}
-	for _, ref := range dropped {
+	for i, ref := range dropped {
 		if err := s.free(ref, kept); err != nil {
-			return err
+			return dropped[i:], err
 		}
 	}
 	// After the dropped ones, which are orphans too but would be missed by free.
 	if now := time.Now(); s.tidied.IsZero() || now.Sub(s.tidied) >= max(s.grace, tidyMin) {
 		if err := s.tidy(head, kept); err != nil {
-			return err
+			return nil, err
 		}
 		s.tidied = now
 	}
-	return nil
+	return nil, nil
 }
 
 // free deletes what only a dropped checkpoint names, its manifest last, so that a
 // crash in between leaves something to go by.
 func (s *sweeper) free(ref checkpoint.Ref, kept []*checkpoint.Manifest) error {
 	mf, err := s.read(ref)
-	if hopeless(err) {
+	if checkpoint.Hopeless(err) {
 		s.log.Warn("cannot read a dropped checkpoint, its objects stay", "checkpoint", ref.String(), "err", err)
 		return nil
 	}
@@ -155,7 +188,6 @@ func (s *sweeper) tidy(head *checkpoint.Head, kept []*checkpoint.Manifest) error
 	for _, ref := range retainedOf(head) {
 		named[ref.Manifest] = true
 	}
-	current := head.Generation
 	for _, mf := range kept {
 		for _, t := range mf.Tasks {
 			for _, f := range t.Files {
@@ -163,21 +195,38 @@ func (s *sweeper) tidy(head *checkpoint.Head, kept []*checkpoint.Manifest) error
 			}
 		}
 	}
-	for _, r := range head.Regions {
-		current = min(current, r.Generation)
-	}
-	var objects []checkpoint.ObjectInfo
+	objects := map[checkpoint.Generation][]checkpoint.ObjectInfo{} // by that of their region
 	for o, err := range s.store.List(s.ctx, "") {
 		if err != nil {
 			return err
 		}
-		objects = append(objects, o)
+		g := s.current(head, o.Name)
+		objects[g] = append(objects[g], o)
 	}
 	until := time.Now().Add(-s.grace).UnixMilli()
-	for _, name := range checkpoint.Orphans(objects, named, current, until) {
-		if err := s.store.Delete(s.ctx, name); err != nil {
-			return err
+	for g, objects := range objects {
+		for _, name := range checkpoint.Orphans(objects, named, g, until) {
+			if err := s.store.Delete(s.ctx, name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// current returns the generation of the region that an object is of; if that cannot be told,
+// the lowest of all.
+func (s *sweeper) current(head *checkpoint.Head, name string) checkpoint.Generation {
+	region, component := checkpoint.NameOwner(name)
+	if component != "" {
+		region = s.owners[component]
+	}
+	if r, ok := head.Regions[region]; ok {
+		return r.Generation
+	}
+	lowest := head.Generation
+	for _, r := range head.Regions {
+		lowest = min(lowest, r.Generation)
+	}
+	return lowest
 }

@@ -43,6 +43,10 @@ func check(comps []Component, keyGroups int) error {
 	return errors.Join(errs...)
 }
 
+// idMax leaves room for the rest of an object's name, in which '.' is written in three
+// characters: see checkpoint.DataName.
+const idMax = 128
+
 func checkName(c *Component, byID map[string]*Component) []error {
 	switch {
 	case c.ID == "":
@@ -55,6 +59,8 @@ func checkName(c *Component, byID map[string]*Component) []error {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", r)
 	}) || strings.HasPrefix(c.ID, "."):
 		return []error{fmt.Errorf("component %q: ids are made of letters, digits, '-', '_' and '.', and do not begin with '.'", c.ID)}
+	case len(c.ID)+2*strings.Count(c.ID, ".") > idMax:
+		return []error{fmt.Errorf("component %.40q…: its id is too long for the names of its files: %d characters are allowed, and a '.' counts for three", c.ID, idMax)}
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package task
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/isobar-io/isobar/barrier"
 	"github.com/isobar-io/isobar/checkpoint"
@@ -151,12 +153,12 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	user := t.inst.(txn.KeyedBolt)
 	b := newBolt(t)
 	from, to := tuple.GroupRange(t.Index, t.env.Plan.KeyGroups, t.comp.Tasks)
-	var known []txn.StateMeta
+	known, err := statesOf(t.snapshots())
+	if err != nil {
+		return nil, nil, err
+	}
 	var files []checkpoint.FileRef
 	for _, s := range t.snapshots() {
-		if len(s.States) > len(known) {
-			known = s.States
-		}
 		for _, f := range s.Files {
 			if f.GroupFrom < to && f.GroupTo > from {
 				files = append(files, f)
@@ -190,6 +192,9 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 	if err := state.Seal(); err != nil {
 		return nil, nil, txn.Fatal(err)
 	}
+	if err := t.misses(state); err != nil {
+		return nil, nil, err
+	}
 	c.states = state.Metas()
 	c.publisher, _ = t.inst.(txn.Publisher)
 	k := &keyed{bolt: b, state: state, commit: c, carried: t.comp.KeyFields == nil, positions: map[*tuple.Stream][]int{}}
@@ -205,7 +210,7 @@ func openKeyed(t *task) (*bolt, *keyedCommit, error) {
 
 // openStore opens the local store of a task that owns the key groups [from, to).
 func (t *task) openStore(from, to int, c *keyedCommit) (checkpoint.StateStore, error) {
-	store, err := t.env.State.OpenState(t.gen.ctx, checkpoint.StateConfig{
+	store, err := t.openState(checkpoint.StateConfig{
 		Component:  t.comp.ID,
 		TaskIndex:  t.Index,
 		TaskID:     checkpoint.TaskID(t.ID),
@@ -226,6 +231,29 @@ func (t *task) openStore(from, to int, c *keyedCommit) (checkpoint.StateStore, e
 		t.Stats.store.Store(&m)
 	}
 	return store, nil
+}
+
+// openState opens the state, waiting for a store that does not answer: an outage is no
+// failure of the task, and does not count as one.
+func (t *task) openState(c checkpoint.StateConfig) (checkpoint.StateStore, error) {
+	told := false
+	for pause := retryMin; ; pause = min(2*pause, retryMax) {
+		store, err := t.env.State.OpenState(t.gen.ctx, c)
+		if !errors.Is(err, checkpoint.ErrUnread) || t.gen.ctx.Err() != nil {
+			return store, err
+		}
+		t.env.Logger.Warn("cannot restore the state, will try again", "component", t.comp.ID, "task", t.Index, "err", err)
+		if !told {
+			told = true
+			t.env.Reported(t.comp.ID, t.Index, err)
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-t.gen.ctx.Done():
+			again.Stop()
+		}
+	}
 }
 
 // noBackend lies under the state of topologies without checkpoints.

@@ -1,10 +1,12 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/measure"
@@ -78,9 +80,38 @@ func (s *spout) askPartitions() error {
 		if s.owned[p] || txn.PartitionTask(p, s.comp.Tasks) != s.Index {
 			continue
 		}
+		if err := checkPartition(p); err != nil {
+			return err
+		}
 		s.owned[p] = true
 		if err := s.user.Seek(p, nil); err != nil {
 			return fmt.Errorf("seek partition %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// checkPartition refuses a name that JSON would change on its way to the topology master and
+// into the manifest: the position would belong to no partition any more.
+func checkPartition(p txn.PartitionID) error {
+	switch {
+	case p == "": // nor could a manifest keep it
+		return txn.Fatal(errors.New("a partition has an empty name"))
+	case !utf8.ValidString(string(p)):
+		return txn.Fatal(fmt.Errorf("partition %q is not UTF-8", p))
+	}
+	return nil
+}
+
+// checkMoved refuses a position that another task tells too: which of them is right could
+// not be known after a restart.
+func (s *spout) checkMoved(moved []txn.Position) error {
+	for _, p := range moved {
+		if err := checkPartition(p.Partition); err != nil {
+			return err
+		}
+		if !s.owned[p.Partition] {
+			return fmt.Errorf("it moved in partition %q, which this task was not told to read (Seek)", p.Partition)
 		}
 	}
 	return nil
@@ -213,6 +244,9 @@ func (s *spout) control(c Control) error {
 	s.env.Hook("finish.before")
 	moved, err := s.user.FinishBatch(c.Batch)
 	if err != nil {
+		return fmt.Errorf("finish batch %d: %w", c.Batch, err)
+	}
+	if err := s.checkMoved(moved); err != nil {
 		return fmt.Errorf("finish batch %d: %w", c.Batch, err)
 	}
 	s.held(began, 0)

@@ -41,20 +41,20 @@ func runOnWorkers(ctx context.Context, workers int, t *engine.Topology, opts ...
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var served sync.WaitGroup
-	errs := make([]error, workers+2)
+	errs := make([]error, workers+1)
 	for i := range workers {
 		served.Go(func() { errs[i] = c.work(working, i) })
 	}
 	open := func(p *layout.Plan) (worker.Crew, error) {
 		c.crew = remote.NewCrew(remote.CrewConfig{Identity: identityOf(p), Plan: p, Lease: linkLease, Logger: slog.New(slog.DiscardHandler)})
 		c.crew.Place(c.places(p))
-		served.Go(func() { errs[workers] = c.crew.Serve(l) })
+		served.Go(func() { c.crew.Serve(l) })
 		for _, m := range c.masters {
 			m <- l.Addr().String()
 		}
 		return dismissing{c.crew}, nil
 	}
-	_, errs[workers+1] = engine.Run(ctx, t, append(opts, engine.WithCrew(open))...)
+	_, errs[workers] = engine.Run(ctx, t, append(opts, engine.WithCrew(open))...)
 	stop()
 	_ = l.Close() // it ends Serve
 	served.Wait()

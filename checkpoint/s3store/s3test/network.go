@@ -57,6 +57,7 @@ const (
 	AlterRequest       // of a PUT: another byte
 	AlterReply         // of a GET: another byte
 	StaleList          // a listing as it was when it was asked for last
+	Swallow            // of a PUT: it never arrives, and something in between answers 200
 )
 
 // Network is a transport with faults. It may be used by any number of goroutines.
@@ -172,7 +173,7 @@ func (n *Network) arriving(path string) (before, after func()) {
 func fits(f Fault, r *http.Request, body []byte) bool {
 	list := strings.Contains(r.URL.RawQuery, "list-type")
 	switch f {
-	case Late, InConflict:
+	case Late, InConflict, Swallow:
 		return r.Method == http.MethodPut
 	case CutRequest, AlterRequest:
 		return r.Method == http.MethodPut && len(body) > 0
@@ -208,6 +209,8 @@ func (n *Network) send(r *http.Request, body []byte, fault Fault) (*http.Respons
 		return nil, errBroken
 	case InConflict:
 		return answer(r, http.StatusConflict, "ConditionalRequestConflict"), nil
+	case Swallow:
+		return answer(r, http.StatusOK, "Welcome"), nil
 	default:
 	}
 	return n.serve(r, fault, func() (*http.Response, error) { return n.base(r.Context(), r, bytes.NewReader(body)) })

@@ -155,7 +155,7 @@ func TestCutFailsAllGenerationsOnce(t *testing.T) {
 	}()
 	go script{frames: 10, tuples: 1}.play(second.out)
 	<-waits
-	first.out.conn.raw.Close()
+	first.out.conn.Load().raw.Close()
 	var worker string
 	named := map[string]int{}
 	for range all {
@@ -205,6 +205,23 @@ func TestClosedGenerationHearsNothing(t *testing.T) {
 	e.b.Close()
 	if len(e.failed) > 0 {
 		t.Error(<-e.failed)
+	}
+}
+
+// A connection that comes in the middle of the end of a generation does not get it.
+func TestClosedGenerationIsNotBound(t *testing.T) {
+	e := newEnds(t, 1, nil)
+	c := e.channel(1, 10, 2)
+	e.connect(t)
+	e.ga.Close()
+	link := c.out.conn.Load()
+	e.a.mu.Lock()
+	bound := e.ga.bind(link)
+	e.a.mu.Unlock()
+	link.mu.Lock()
+	defer link.mu.Unlock()
+	if bound || link.generations[e.ga] {
+		t.Error("it is bound")
 	}
 }
 

@@ -112,7 +112,8 @@ func (c *conn) bind(g *Generation, outs []*Outbound) bool {
 	}
 	c.generations[g] = true
 	for _, o := range outs {
-		o.conn = c
+		o.conn.Store(c)
+		o.wake()
 	}
 	return true
 }
@@ -141,6 +142,9 @@ func (c *conn) unused() (all []*Generation) {
 		if !g.opened(c.peer) {
 			all = append(all, g)
 			delete(c.generations, g)
+			for _, o := range g.outbounds[c.peer] {
+				o.conn.Store(nil)
+			}
 		}
 	}
 	return all
@@ -150,6 +154,9 @@ func (c *conn) unused() (all []*Generation) {
 func (c *conn) post(o *Outbound, frame []byte) (windowBytes int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if o.conn.Load() != c { // it moves to another one, which wakes it
+		return 0, false
+	}
 	if c.err != nil || o.closed || !o.admits(len(frame)) {
 		o.waiting = true
 		return 0, false
@@ -219,10 +226,7 @@ func (c *conn) granted(r record) error {
 	o.limit.Store(int32(r.limit))
 	if o.waiting {
 		o.waiting = false
-		select {
-		case o.room <- struct{}{}:
-		default:
-		}
+		o.wake()
 	}
 	return nil
 }

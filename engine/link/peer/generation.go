@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/isobar-io/isobar/engine/link"
@@ -159,18 +160,11 @@ func (g *Generation) check(peer string, id pair, twice bool) {
 // good. Of two workers, the one with the smaller id dials, again and again; the other one
 // waits.
 func (g *Generation) Connect(ctx context.Context) error {
-	used := map[string]bool{}
-	for _, in := range g.inbounds {
-		used[in.peer] = true
-	}
-	for peer := range g.outbounds {
-		used[peer] = true
-	}
 	err := errors.Join(g.mistakes...)
 	if err == nil {
 		var connecting sync.WaitGroup
 		var mu sync.Mutex
-		for worker := range used {
+		for worker := range g.used() {
 			connecting.Go(func() {
 				if e := g.node.connect(ctx, g, worker); e != nil {
 					mu.Lock()
@@ -187,10 +181,39 @@ func (g *Generation) Connect(ctx context.Context) error {
 	return nil
 }
 
-// bind makes c carry the channels of g; it returns false if it has ended. The node's lock
-// is held.
+// used returns the workers that a channel goes to or comes from.
+func (g *Generation) used() map[string]bool {
+	used := map[string]bool{}
+	for _, in := range g.inbounds {
+		used[in.peer] = true
+	}
+	for peer := range g.outbounds {
+		used[peer] = true
+	}
+	return used
+}
+
+// Unlinked returns the workers that Connect waits for, in order. It may be called, on any
+// goroutine, from when Connect may be.
+func (g *Generation) Unlinked() []string {
+	g.node.mu.Lock()
+	defer g.node.mu.Unlock()
+	var waits []string
+	if g.conns != nil { // not closed
+		for worker := range g.used() {
+			if g.conns[worker] == nil {
+				waits = append(waits, worker)
+			}
+		}
+	}
+	slices.Sort(waits)
+	return waits
+}
+
+// bind makes c carry the channels of g; it returns false if it has ended, or g is closed.
+// The node's lock is held.
 func (g *Generation) bind(c *conn) bool {
-	if !c.bind(g, g.outbounds[c.peer]) {
+	if g.conns == nil || !c.bind(g, g.outbounds[c.peer]) {
 		return false
 	}
 	g.conns[c.peer] = c

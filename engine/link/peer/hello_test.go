@@ -190,6 +190,7 @@ func TestNewLifeReplacesTheOldOne(t *testing.T) {
 		if err := errors.Join(<-connected, gb2.Connect(soon(t))); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // the old life has noticed
 		again := renew(t, old, 3, "b", Peer{"b", "b-1"})
 		if err := again.Connect(soon(t)); err == nil || !strings.Contains(err.Error(), `not "a-1"`) {
 			t.Error(err)
@@ -219,7 +220,7 @@ func TestConnectionIsReplacedByANewerAttempt(t *testing.T) {
 		script{frames: 1}.play(c.out)
 		synctest.Wait()
 		// The dialer forgets the connection, without a word to the other end.
-		e.a.forget(c.out.conn)
+		e.a.forget(c.out.conn.Load())
 		e.generation(t, 2)
 		c = e.channel(1, 10, 4)
 		if err := errors.Join(e.gb.Connect(soon(t)), e.ga.Connect(soon(t))); err != nil {
@@ -242,6 +243,34 @@ func TestConnectionIsReplacedByANewerAttempt(t *testing.T) {
 				t.Errorf("it answers %d: %s", v, text)
 			}
 		}
+	})
+}
+
+// While its generation moves to a newer connection a channel has none: frames wait for it.
+func TestFramesWaitWhileTheirChannelMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, 1, newNetwork().config(t))
+		c := e.channel(1, 10, 4)
+		e.connect(t)
+		carrier := c.out.conn.Load()
+		e.a.mu.Lock()
+		moving := carrier.unused()
+		e.a.mu.Unlock()
+		go script{frames: 3}.play(c.out)
+		synctest.Wait()
+		if len(moving) != 1 || c.out.number != 0 {
+			t.Errorf("%d generations move, and a frame has gone on channel %d", len(moving), c.out.number)
+		}
+		e.a.mu.Lock()
+		moving[0].bind(carrier)
+		e.a.mu.Unlock()
+		if err := (script{frames: 3}).check(c, 0, 3); err != nil {
+			t.Error(err)
+		}
+		if len(e.failed) > 0 {
+			t.Error(<-e.failed)
+		}
+		close(e.done)
 	})
 }
 
@@ -324,7 +353,7 @@ func TestLinkWithTLS(t *testing.T) {
 	e := newEnds(t, 1, func(c *Config) { c.TLS = ours.config(t, ours) })
 	c := e.channel(1, 10, 16)
 	e.connect(t)
-	if s := c.out.conn.sock.(*tls.Conn).ConnectionState(); s.Version != tls.VersionTLS13 || len(s.PeerCertificates) == 0 {
+	if s := c.out.conn.Load().sock.(*tls.Conn).ConnectionState(); s.Version != tls.VersionTLS13 || len(s.PeerCertificates) == 0 {
 		t.Errorf("version %x, %d certificates", s.Version, len(s.PeerCertificates))
 	}
 	s := script{frames: 300, tuples: 100, bytes: 700}
@@ -347,7 +376,7 @@ func TestWorkerWithoutTheRightCertificateStaysOut(t *testing.T) {
 		}
 	})
 	e.channel(1, 10, 16)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	waited := make(chan error)
 	go func() { waited <- e.gb.Connect(ctx) }()

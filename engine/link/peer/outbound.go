@@ -33,7 +33,7 @@ type Outbound struct {
 	wait       func(bool)
 	failed     func(error)
 
-	conn    *conn // set when the generation is connected
+	conn    atomic.Pointer[conn] // set when the generation is connected
 	encoder *encoder
 	seq     uint64 // frames sent
 	void    bool   // a frame could not be sent: nothing that follows counts
@@ -165,7 +165,7 @@ func part(f *tuple.Frame, from, to int) *tuple.Frame {
 // post queues an encoded frame as soon as there is credit for it, and returns the
 // channel's window.
 func (o *Outbound) post(frame []byte) (windowBytes int) {
-	if n, ok := o.conn.post(o, frame); ok {
+	if n, ok := o.try(frame); ok {
 		return n
 	}
 	o.wait(true)
@@ -177,9 +177,25 @@ func (o *Outbound) post(frame []byte) (windowBytes int) {
 			release(frame)
 			return windowMin
 		}
-		if n, ok := o.conn.post(o, frame); ok {
+		if n, ok := o.try(frame); ok {
 			return n
 		}
+	}
+}
+
+func (o *Outbound) try(frame []byte) (windowBytes int, ok bool) {
+	c := o.conn.Load()
+	if c == nil {
+		return 0, false
+	}
+	return c.post(o, frame)
+}
+
+// wake has the task try again if it waits.
+func (o *Outbound) wake() {
+	select {
+	case o.room <- struct{}{}:
+	default:
 	}
 }
 

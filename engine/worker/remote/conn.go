@@ -20,6 +20,7 @@ type conn struct {
 	net   net.Conn
 	in    *bufio.Reader
 	lease time.Duration
+	limit int // bytes of a message
 	out   *link.Mailbox[message]
 
 	once sync.Once
@@ -30,7 +31,7 @@ type conn struct {
 }
 
 func newConn(c net.Conn, lease time.Duration) *conn {
-	return &conn{net: c, in: bufio.NewReaderSize(c, 64<<10), lease: lease, out: link.NewMailbox[message](), done: make(chan struct{})}
+	return &conn{net: c, in: bufio.NewReaderSize(c, 64<<10), lease: lease, limit: maxMessage, out: link.NewMailbox[message](), done: make(chan struct{})}
 }
 
 // open lets messages flow, after the handshake.
@@ -53,7 +54,7 @@ func (c *conn) wait() { c.sent.Wait() }
 
 // write writes what is sent, and a ping if nothing was for a third of the lease.
 func (c *conn) write() {
-	w := bufio.NewWriterSize(c.net, 64<<10)
+	w := bufio.NewWriterSize(&steadily{c}, pieceBytes)
 	ping := time.NewTimer(c.lease / 3)
 	defer ping.Stop()
 	for {
@@ -76,10 +77,11 @@ func (c *conn) write() {
 
 func (c *conn) writeAll(w *bufio.Writer, batch []message) error {
 	for _, m := range batch {
-		if err := c.net.SetWriteDeadline(time.Now().Add(c.lease)); err != nil {
-			return err
+		err := write(w, m, c.limit)
+		if errors.Is(err, errTooLarge) && m.Event != nil {
+			err = write(w, m.failed(err), c.limit) // the others on this worker go on
 		}
-		if err := write(w, m); err != nil {
+		if err != nil {
 			return err
 		}
 		if m.Kind == kindQuit {
@@ -128,6 +130,25 @@ func (s *slowly) Read(p []byte) (int, error) {
 		if e := s.c.net.SetReadDeadline(time.Now().Add(s.c.lease)); err == nil {
 			err = e
 		}
+	}
+	return n, err
+}
+
+// pieceBytes is how much is written at a time.
+const pieceBytes = 64 << 10
+
+// steadily gives the other end the whole lease to take each piece: a large message takes a
+// while.
+type steadily struct{ c *conn }
+
+func (s *steadily) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		if err = s.c.net.SetWriteDeadline(time.Now().Add(s.c.lease)); err != nil {
+			break
+		}
+		var wrote int
+		wrote, err = s.c.net.Write(p[:min(len(p), pieceBytes)])
+		n, p = n+wrote, p[wrote:]
 	}
 	return n, err
 }

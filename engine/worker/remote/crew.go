@@ -23,7 +23,8 @@ type CrewConfig struct {
 	Plan   *plan.Plan
 	Lease  time.Duration
 	Logger *slog.Logger
-	// Changed is called when a worker has come or gone, if set.
+	// Changed is called when a worker has come or gone, or has told whom it does not reach,
+	// if set.
 	Changed func()
 }
 
@@ -97,6 +98,18 @@ func (c *Crew) Workers() []string {
 	return slices.Sorted(maps.Keys(c.members))
 }
 
+// Unlinked returns the pairs of workers that do not reach each other, so that a region
+// cannot start: each pair once, its smaller id first, in order.
+func (c *Crew) Unlinked() [][2]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pairs := map[[2]string]bool{}
+	for _, t := range c.live {
+		t.unlinkedInto(pairs)
+	}
+	return slices.SortedFunc(maps.Keys(pairs), func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
+}
+
 // Incomplete reports whether a worker that is to have tasks is not connected, or whether
 // it is not even known who is to have them.
 func (c *Crew) Incomplete() bool {
@@ -110,15 +123,24 @@ func (c *Crew) Incomplete() bool {
 	return len(c.place) == 0
 }
 
-// Serve takes the connections of workers until l is closed.
-func (c *Crew) Serve(l net.Listener) error {
+// acceptAgain is the pause after a connection could not be taken, for want of files for one.
+const acceptAgain = 100 * time.Millisecond
+
+// Serve takes the connections of workers until l is closed. A failure to take one may pass,
+// and nobody else would take the next.
+func (c *Crew) Serve(l net.Listener) {
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		nc, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			return fmt.Errorf("take connections of workers at %s: %w", l.Addr(), err)
+			c.cfg.Logger.Warn("cannot take a connection of a worker", "at", l.Addr().String(), "err", err)
+			again.Reset(acceptAgain)
+			<-again.C
+			continue
 		}
 		c.mu.Lock()
 		if c.closed {
@@ -221,7 +243,7 @@ func (c *Crew) converse(m *member) error {
 			return err
 		}
 		switch msg.Kind {
-		case kindEvent, kindEnded, kindReport:
+		case kindEvent, kindEnded, kindReport, kindUnlinked:
 			c.mu.Lock()
 			t := c.live[msg.Generation]
 			c.mu.Unlock()

@@ -47,7 +47,7 @@ func (id Identity) admit(c *conn) (*hello, error) {
 		return nil, err
 	}
 	nonce := newNonce()
-	if err := write(c.net, message{Kind: kindChallenge, Hello: &hello{Protocol: protocol, Nonce: nonce}}); err != nil {
+	if err := write(c.net, message{Kind: kindChallenge, Hello: &hello{Protocol: protocol, Nonce: nonce}}, helloLimit); err != nil {
 		return nil, err
 	}
 	m, err := read(c.in, helloLimit)
@@ -77,12 +77,12 @@ func (id Identity) admit(c *conn) (*hello, error) {
 }
 
 func (id Identity) welcome(c *conn, h *hello) error {
-	err := write(c.net, message{Kind: kindWelcome, Hello: &hello{Proof: id.proof("master", h.Nonce, h)}})
+	err := write(c.net, message{Kind: kindWelcome, Hello: &hello{Proof: id.proof("master", h.Nonce, h)}}, helloLimit)
 	return errors.Join(err, c.net.SetDeadline(time.Time{}))
 }
 
 func (id Identity) refuse(c *conn, reason error) {
-	_ = write(c.net, message{Kind: kindRefused, Hello: &hello{Reason: reason.Error()}}) // as a courtesy
+	_ = write(c.net, message{Kind: kindRefused, Hello: &hello{Reason: reason.Error()}}, helloLimit) // as a courtesy
 }
 
 // errRefused is wrapped when the master has refused a worker.
@@ -102,7 +102,7 @@ func (id Identity) join(c *conn, h hello) error {
 	}
 	h.Protocol, h.Topology, h.Epoch, h.Plan = protocol, id.Topology, id.Epoch, id.Plan
 	h.Proof, h.Nonce = id.proof("worker", m.Hello.Nonce, &h), newNonce()
-	if err := write(c.net, message{Kind: kindHello, Hello: &h}); err != nil {
+	if err := write(c.net, message{Kind: kindHello, Hello: &h}, helloLimit); err != nil {
 		return err
 	}
 	m, err = read(c.in, helloLimit)

@@ -55,4 +55,5 @@ func (g *overGeneration) Outbound(from, to int, c link.Config) *txn.Outlet {
 }
 
 func (g *overGeneration) Connect(ctx context.Context) error { return g.links.Connect(ctx) }
+func (g *overGeneration) Unlinked() []string                { return g.links.Unlinked() }
 func (g *overGeneration) Close()                            { g.links.Close() }

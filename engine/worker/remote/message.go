@@ -32,6 +32,10 @@ type message struct {
 	Event   *event         `json:"event,omitempty"`
 	Report  *errorReport   `json:"report,omitempty"`
 	Counts  []worker.Count `json:"counts,omitempty"`
+
+	// Unlinked are the workers of the generation that the sender does not reach; none: it
+	// reaches them by now.
+	Unlinked []string `json:"unlinked,omitempty"`
 }
 
 type kind string
@@ -51,6 +55,7 @@ const (
 	kindEvent     kind = "event"
 	kindEnded     kind = "ended"
 	kindReport    kind = "report"
+	kindUnlinked  kind = "unlinked"
 	kindCounts    kind = "counts"
 )
 
@@ -172,14 +177,24 @@ func (e *event) decode(g tuple.Generation) (checkpoint.Event, error) {
 	return nil, fmt.Errorf("event of unknown type %q", e.Type)
 }
 
-// write writes a message behind its length.
-func write(w io.Writer, m message) error {
+// errTooLarge is wrapped when a message is larger than the other end takes.
+var errTooLarge = errors.New("what a task hands in with a checkpoint, and what its errors say, must be smaller")
+
+// failed returns what is said instead of a task's message that cannot be: that it has failed.
+func (m message) failed(why error) message {
+	ev, _ := encodeEvent(checkpoint.TaskFailed{Generation: m.Generation, Task: m.Event.Task, Err: why})
+	m.Event = &ev
+	return m
+}
+
+// write writes a message of at most limit bytes behind its length.
+func write(w io.Writer, m message, limit int) error {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode a %s message: %w", m.Kind, err)
 	}
-	if len(body) > maxMessage {
-		return fmt.Errorf("a %s message has %d bytes, and %d are allowed: what a task hands in with a checkpoint must be smaller", m.Kind, len(body), maxMessage)
+	if len(body) > limit {
+		return fmt.Errorf("a %s message has %d bytes, and %d are allowed: %w", m.Kind, len(body), limit, errTooLarge)
 	}
 	buf := make([]byte, 4, 4+len(body))
 	binary.BigEndian.PutUint32(buf, uint32(len(body)))

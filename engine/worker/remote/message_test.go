@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/poison"
@@ -42,7 +45,7 @@ func TestEventsTravel(t *testing.T) {
 func sent(t *testing.T, m message) message {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := write(&buf, m); err != nil {
+	if err := write(&buf, m, maxMessage); err != nil {
 		t.Fatal(err)
 	}
 	got, err := read(&buf, maxMessage)
@@ -89,13 +92,50 @@ func TestErrorsKeepTheirNature(t *testing.T) {
 	}
 }
 
+// Case: what was too large for a connection cost the connection, with all that used it. A
+// task that hands in too much fails, by name, and what others say arrives.
+func TestTooLargeAMessageIsAnErrorOfItsTask(t *testing.T) {
+	a, b := net.Pipe()
+	c := newConn(a, time.Minute)
+	c.limit = 500
+	c.open()
+	defer func() {
+		c.end(errQuit)
+		c.wait()
+	}()
+	large := checkpoint.SnapshotReported{Generation: 7, Task: 3, Batch: 9, Snapshot: checkpoint.TaskSnapshot{
+		Component: "c", Handles: []txn.Handle{{Batch: 9, Generation: 7, Data: make([]byte, 1000)}},
+	}}
+	for _, ev := range []checkpoint.Event{large, checkpoint.TaskReady{Generation: 7, Task: 4}} {
+		e, n := encodeEvent(ev)
+		c.send(message{Kind: kindEvent, Generation: n, Event: &e})
+	}
+	var got [2]checkpoint.Event
+	for i := range got {
+		m, err := read(b, maxMessage)
+		if err == nil {
+			got[i], err = m.Event.decode(m.Generation)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, ok := got[0].(checkpoint.TaskFailed)
+	if !ok || f.Generation != 7 || f.Task != 3 || !strings.Contains(f.Err.Error(), "and 500 are allowed: what a task hands in with a checkpoint") {
+		t.Errorf("in the place of the large one comes %#v", got[0])
+	}
+	if got[1] != (checkpoint.TaskReady{Generation: 7, Task: 4}) {
+		t.Errorf("after it comes %#v", got[1])
+	}
+}
+
 // What does not fit is an error, and takes no more memory than has come.
 func FuzzRead(f *testing.F) {
 	var buf bytes.Buffer
 	e, n := encodeEvent(checkpoint.TaskFailed{Generation: 1, Task: 1, Err: errors.New("x")})
-	for _, m := range []message{{Kind: kindPing}, {Kind: kindEvent, Generation: n, Event: &e}, {Kind: kindHello, Hello: &hello{Worker: "w"}}} {
+	for _, m := range []message{{Kind: kindPing}, {Kind: kindEvent, Generation: n, Event: &e}, {Kind: kindHello, Hello: &hello{Worker: "w"}}, {Kind: kindUnlinked, Generation: n, Unlinked: []string{"w", "w"}}} {
 		buf.Reset()
-		if err := write(&buf, m); err != nil {
+		if err := write(&buf, m, maxMessage); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(buf.Bytes())

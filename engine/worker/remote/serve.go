@@ -53,6 +53,9 @@ type GenerationLinks interface {
 	task.Links
 	// Connect returns once the channels lead somewhere.
 	Connect(ctx context.Context) error
+	// Unlinked returns the workers that Connect waits for, in order. It may be called on
+	// another goroutine.
+	Unlinked() []string
 	// Close lets go of them. Nothing is sent or received any more.
 	Close()
 }
@@ -73,6 +76,9 @@ func Serve(ctx context.Context, cfg WorkerConfig) error {
 	}
 	err := s.run(ctx)
 	s.tasks.Close(errors.Is(err, ErrHung))
+	if errors.Is(err, errQuit) { // whatever hangs, nobody waits for it
+		return nil
+	}
 	return err
 }
 
@@ -105,24 +111,30 @@ func (s *server) run(ctx context.Context) error {
 		if address == "" {
 			continue
 		}
-		err := s.attend(ctx, address)
+		later, err := s.attend(ctx, address)
 		switch {
-		case errors.Is(err, errQuit), ctx.Err() != nil && !errors.Is(err, ErrHung):
-			return nil
-		case errors.Is(err, ErrHung):
+		case errors.Is(err, errQuit), errors.Is(err, ErrHung):
 			return err
+		case ctx.Err() != nil:
+			return nil
 		}
 		s.cfg.Logger.Warn("no topology master", "address", address, "err", err)
+		if later != "" {
+			address, pause = later, dialMin
+			next.Reset(0)
+			continue
+		}
 		next.Reset(pause)
 		pause = min(2*pause, dialMax)
 	}
 }
 
-// attend serves one topology master until the connection is over.
-func (s *server) attend(ctx context.Context, address string) error {
+// attend serves one topology master until the connection is over, or another one is told,
+// whose address it returns then.
+func (s *server) attend(ctx context.Context, address string) (later string, err error) {
 	nc, err := s.cfg.Dial(address)
 	if err != nil {
-		return err
+		return "", err
 	}
 	c := newConn(nc, s.cfg.Lease)
 	stop := context.AfterFunc(ctx, func() { c.end(ctx.Err()) })
@@ -130,15 +142,38 @@ func (s *server) attend(ctx context.Context, address string) error {
 	me := hello{Worker: s.cfg.Worker, Incarnation: s.cfg.Incarnation, Links: s.cfg.LinkAddress}
 	if err := s.cfg.join(c, me); err != nil {
 		c.end(err)
-		return err
+		return "", err
 	}
 	s.cfg.Logger.Info("topology master found", "address", address)
 	c.open()
+	var watching sync.WaitGroup
+	watching.Go(func() { later = s.awaitLater(c, address) })
 	v := &service{server: s, conn: c, live: map[tuple.Generation]*part{}}
 	err = v.obey()
 	c.end(err)
 	c.wait()
-	return errors.Join(err, v.end())
+	watching.Wait()
+	if later != "" && !errors.Is(err, errQuit) {
+		err = c.reason()
+	}
+	return later, errors.Join(err, v.end())
+}
+
+// awaitLater ends a connection when another topology master is told of: the one at its other
+// end may be cut off from everybody but its workers, and would keep them for ever. It returns
+// the address of the other, or "" if the connection has ended before.
+func (s *server) awaitLater(c *conn, address string) string {
+	for {
+		select {
+		case other := <-s.cfg.Masters:
+			if other != address {
+				c.end(fmt.Errorf("there is a later one at %s", other))
+				return other
+			}
+		case <-c.done:
+			return ""
+		}
+	}
 }
 
 // service is what is done for one topology master.
@@ -179,8 +214,8 @@ func (v *service) obey() error {
 			p.Start()
 		case m.Kind == kindStop:
 			delete(v.live, m.Generation)
+			p.Stop() // first: a task whose context has ended goes on until it is told
 			p.cancel()
-			p.Stop()
 			v.all.Go(func() {
 				if err := v.await(p); err != nil {
 					v.conn.end(err)
@@ -213,8 +248,10 @@ func (v *service) restore(n tuple.Generation, r *restore) error {
 	}
 	g := &gate{conn: v.conn, number: n, first: checkpoint.TaskID(ids[0])}
 	links, err := v.cfg.Links.Generation(n, r.Place, r.Links, g.failed)
-	if err != nil {
-		return fmt.Errorf("restore generation %d: %w", n, err)
+	if err != nil { // other regions go on
+		g.failed(fmt.Errorf("restore generation %d: %w", n, err))
+		v.conn.send(message{Kind: kindEnded, Generation: n})
+		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	env := v.cfg.Env
@@ -227,10 +264,11 @@ func (v *service) restore(n tuple.Generation, r *restore) error {
 	p := &part{ids: ids, cancel: cancel}
 	p.Generation = v.tasks.MakeSome(ctx, &env, ids, n, &task.Restore{Batch: r.Batch, Tasks: r.Tasks}, links)
 	v.live[n] = p
+	linked := make(chan struct{})
+	v.all.Go(func() { v.awaitLinks(n, ids[0], links, linked) })
 	v.all.Go(func() {
-		late := time.AfterFunc(v.cfg.Lease, func() { v.unlinked(n, ids[0], r) })
 		err := links.Connect(ctx)
-		late.Stop()
+		close(linked)
 		if err != nil && ctx.Err() == nil {
 			g.failed(err)
 		} else {
@@ -244,20 +282,40 @@ func (v *service) restore(n tuple.Generation, r *restore) error {
 	return nil
 }
 
-// unlinked reports that a region cannot go on because workers do not reach each other,
-// which nobody else would see: all of them are connected to the master.
-func (v *service) unlinked(n tuple.Generation, first int, r *restore) {
-	var others []string
-	for name := range r.Links {
-		if name != v.cfg.Worker {
-			others = append(others, name)
+// awaitLinks tells which workers this one does not reach, once it has waited for its links
+// for long, and again when that has changed. Nobody else would see why the region does not
+// go on: all of them are connected to the master.
+func (v *service) awaitLinks(n tuple.Generation, first int, links GenerationLinks, linked <-chan struct{}) {
+	look := time.NewTicker(v.cfg.Lease)
+	defer look.Stop()
+	var told []string
+	tell := func(waits []string) {
+		if !slices.Equal(waits, told) {
+			v.unlinked(n, first, waits)
+			told = waits
 		}
 	}
-	slices.Sort(others)
+	for {
+		select {
+		case <-look.C:
+			tell(links.Unlinked())
+		case <-linked:
+			tell(nil)
+			return
+		}
+	}
+}
+
+// unlinked says which workers this one does not reach, and reports it in the name of a task.
+func (v *service) unlinked(n tuple.Generation, first int, others []string) {
+	v.conn.send(message{Kind: kindUnlinked, Generation: n, Unlinked: others})
+	if len(others) == 0 {
+		return
+	}
 	t := v.cfg.Plan.Task(first)
 	v.conn.send(message{Kind: kindReport, Generation: n, Report: &errorReport{
 		v.cfg.Plan.Components[t.Component].ID, t.Index,
-		fmt.Sprintf("worker %s has no links to other workers after %s: it waits for one of %s", v.cfg.Worker, v.cfg.Lease, strings.Join(others, ", ")),
+		fmt.Sprintf("worker %s waits for its links to others: it does not reach %s", v.cfg.Worker, strings.Join(others, ", ")),
 	}})
 }
 
@@ -290,8 +348,8 @@ func (v *service) await(p *part) error {
 // end stops all tasks and waits for them. If some hang, so would waiting for the rest.
 func (v *service) end() error {
 	for _, p := range v.live {
-		p.cancel()
 		p.Stop()
+		p.cancel()
 	}
 	for _, p := range v.live {
 		if err := v.await(p); err != nil {

@@ -27,8 +27,11 @@ type crewTasks struct {
 	mu    sync.Mutex       // taken after the Crew's
 	on    map[*member]bool // where the tasks run; true until they have ended there
 	where map[checkpoint.TaskID]*member
-	over  bool // ended is closed
-	stop  bool // stopped is closed
+	// unlinked is whom each worker does not reach.
+	unlinked map[*member][]string
+
+	over bool // ended is closed
+	stop bool // stopped is closed
 }
 
 // make waits until all workers of the region are connected, and orders them to make their
@@ -83,7 +86,7 @@ func (t *crewTasks) order() (missing []string, changed <-chan struct{}) {
 	if len(lacking) > 0 {
 		return slices.Sorted(maps.Keys(lacking)), c.changed
 	}
-	t.on, t.where = map[*member]bool{}, map[checkpoint.TaskID]*member{}
+	t.on, t.where, t.unlinked = map[*member]bool{}, map[checkpoint.TaskID]*member{}, map[*member][]string{}
 	for id, name := range order.Place {
 		m := c.members[name]
 		t.where[checkpoint.TaskID(id)] = m
@@ -155,6 +158,9 @@ func (t *crewTasks) told(m *member, msg message) error {
 		return nil
 	default:
 	}
+	if msg.Kind == kindUnlinked {
+		return t.toldUnlinked(m, msg.Unlinked)
+	}
 	if msg.Event == nil {
 		return fmt.Errorf("an %s message without one", msg.Kind)
 	}
@@ -170,6 +176,50 @@ func (t *crewTasks) told(m *member, msg message) error {
 	}
 	t.env.Post(ev)
 	return nil
+}
+
+// toldUnlinked takes which workers one does not reach.
+func (t *crewTasks) toldUnlinked(m *member, others []string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := map[string]bool{}
+	for _, on := range t.where {
+		known[on.Worker] = on != m
+	}
+	if len(others) > len(known) {
+		return fmt.Errorf("worker %s does not reach %d others, and there are %d workers", m.Worker, len(others), len(known))
+	}
+	for _, name := range others {
+		if !known[name] {
+			return fmt.Errorf("worker %s does not reach worker %.100q, which is none that it has links to", m.Worker, name)
+		}
+	}
+	if t.on[m] {
+		t.unlinked[m] = others
+		go t.crew.cfg.Changed()
+	}
+	return nil
+}
+
+// unlinkedInto adds the pairs of workers that do not reach each other. Once the generation
+// has failed, that is no news of what there is. The Crew's mu is held.
+func (t *crewTasks) unlinkedInto(pairs map[[2]string]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop {
+		return
+	}
+	runs := map[string]bool{}
+	for m := range t.on {
+		runs[m.Worker] = t.on[m]
+	}
+	for m, others := range t.unlinked {
+		for _, name := range others {
+			if runs[m.Worker] && runs[name] {
+				pairs[[2]string{min(m.Worker, name), max(m.Worker, name)}] = true
+			}
+		}
+	}
 }
 
 // check closes ended when no worker runs anything of a stopped generation any more.
