@@ -56,7 +56,7 @@ func Run(name string, build func(*Flags) (*engine.Topology, error), args []strin
 	assignments := f.Strings("c", nil, "set configuration, as in -c checkpoint.retained=5 (`KEY=VALUE`, repeatable)")
 	file := f.String("config", "", "read configuration from a YAML `FILE`")
 	listen := f.String("listen", "", "serve /metrics, /healthz, /debug/pprof and the commands of an operator at `ADDR`; \":9090\" is for this machine only")
-	start := startFlags(f, "latest")
+	start := startFlags(f)
 	verbose := f.Bool("verbose", "log what the engine does")
 	help := f.Bool("help", "show this help") // -h is rarely a flag of the topology's own
 	topo, err := build(f)

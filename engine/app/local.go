@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-io/isobar/checkpoint/pebblestate"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/app/storage"
+	"github.com/isobar-io/isobar/engine/config"
 	"github.com/isobar-io/isobar/internal/atomicfile"
 )
 
@@ -23,8 +24,14 @@ import (
 //	DATA/checkpoints/TOPOLOGY/…        the checkpoint store, unless checkpoint.store is set
 //	DATA/ran/TOPOLOGY                  notes that there are checkpoints, so that they are missed
 //	DATA/local/GENERATION/TASK/…       live state, rebuilt from the checkpoint at every start
+//
+// It refuses a run whose topology.blobstore.map names files that are not in the working
+// folder: nobody but the supervisors of a cluster fetches them.
 func Local(dir string) engine.Option {
 	return engine.WithStorage(func(ctx context.Context, o engine.Opening) (engine.Storage, error) {
+		if err := checkBlobs(o.Config.Blobs()); err != nil {
+			return engine.Storage{}, err
+		}
 		place, err := storage.Find(o.Config, dir)
 		if err != nil {
 			return engine.Storage{}, err
@@ -51,6 +58,25 @@ func Local(dir string) engine.Option {
 			Close: func() error { return errors.Join(state.Close(), store.Close(), unlock()) },
 		}, nil
 	})
+}
+
+func checkBlobs(blobs []config.Blob) error {
+	var errs []error
+	for _, b := range blobs {
+		_, err := os.Stat(b.LocalName)
+		if errors.Is(err, os.ErrNotExist) {
+			err = errors.New("the working folder has no such file or folder")
+		}
+		if err != nil {
+			unpacked := ""
+			if b.Uncompress {
+				unpacked = ", unpacked"
+			}
+			errs = append(errs, fmt.Errorf("%s: blob %q as %q: %w: a cluster would fetch it, here it must be put there before the start%s",
+				config.KeyBlobs, b.Key, b.LocalName, err, unpacked))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // remember keeps a data folder whose checkpoints were taken away from starting from

@@ -49,6 +49,9 @@ func exitOf(err error, log *slog.Logger) int {
 	case errors.As(err, new(usageError)):
 		log.Error("this process cannot be what it is to be", "err", err)
 		return cluster.ExitUsage
+	case errors.Is(err, process.ErrFenced):
+		log.Error("this process ends", "err", err)
+		return cluster.ExitFenced
 	}
 	log.Error("this process ends", "err", err)
 	return exitFailed
@@ -82,12 +85,14 @@ func runRole(ctx context.Context, p cluster.Process, build func(*Flags) (*engine
 			log.Warn("close the coordination store", "err", err)
 		}
 	}()
+	start := startOf(p)
+	start.Kept = p.Role == cluster.RoleMaster && process.Led(ctx, store, p.ID)
 	c := process.Config{
 		Process: p,
 		Build:   topo,
 		Options: []engine.Option{
 			engine.WithName(p.Topology), engine.WithConfig(conf), engine.WithTasks(p.Tasks),
-			engine.WithLogger(log), engine.WithStart(startOf(p)), Local(p.Dir),
+			engine.WithLogger(log), engine.WithStart(start), Local(p.Dir),
 		},
 		Store: store, TLS: links, Logger: log, Levels: levels,
 	}
@@ -113,8 +118,11 @@ func startOf(p cluster.Process) engine.Start {
 		Begun: process.Begun(p),
 		Later: func(other string) bool { return cluster.StartedLater(other, cluster.StartName(p.ID, p.Epoch)) },
 	}
-	if s.From == "" {
+	switch s.From {
+	case "":
 		s.From = engine.FromNew
+	case cluster.FromHead:
+		s.From = ""
 	}
 	return s
 }

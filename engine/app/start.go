@@ -8,17 +8,17 @@ import (
 	"github.com/isobar-io/isobar/engine"
 )
 
-// startFlags asks for the flags that say what a run goes on from, def unless one says it,
-// and returns what reads them.
-func startFlags(f *Flags, def string) func() (engine.Start, error) {
-	from := f.String("from", def, "go on from `latest`, empty, or the checkpoint GENERATION.BATCH (of several regions, with commas)")
-	maps := f.Strings("map", nil, "a component has another name than in the checkpoint (`OLD=NEW`, repeatable)")
-	drop := f.Strings("drop", nil, "leave the state of a component of the checkpoint behind (`NAME`, repeatable)")
+// startFlags asks for the flags that say what a run goes on from, and returns what reads
+// them.
+func startFlags(f *Flags) func() (engine.Start, error) {
+	from := f.String("from", "", "go on from `latest`, empty, or the checkpoint GENERATION.BATCH (of several regions, with commas)")
+	maps := f.Strings("map", nil, "a component, or a keyed state as COMPONENT/OLD=COMPONENT/NEW, has another name than in the checkpoint (`OLD=NEW`, repeatable)")
+	drop := f.Strings("drop", nil, "leave the state of a component of the checkpoint behind, or one keyed state of it as COMPONENT/STATE (`NAME`, repeatable)")
 	unpublished := f.Bool("drop-unpublished", "with --drop: also what the component has not published yet; with --from: what the checkpoint lists and may be lost")
 	takeOver := f.Bool("take-over", "from a copied checkpoint: publish the transactions of the original")
 	return func() (engine.Start, error) {
 		s := engine.Start{From: *from, Drop: *drop, DropUnpublished: *unpublished, TakeOver: *takeOver}
-		if *from != def && *from != "latest" && *from != "empty" {
+		if *from != "" && *from != engine.FromLatest && *from != "empty" {
 			for name := range strings.SplitSeq(*from, ",") {
 				if _, _, err := checkpoint.ParseRef(name); err != nil {
 					return s, fmt.Errorf("--from %s: it must be latest, empty, or checkpoints: %w", *from, err)
@@ -37,6 +37,9 @@ func startFlags(f *Flags, def string) func() (engine.Start, error) {
 				return s, fmt.Errorf("--map %s: %q is mapped to %q already", m, before, other)
 			}
 			s.Map[before] = now
+		}
+		if err := s.Check(); err != nil {
+			return s, fmt.Errorf("--map and --drop: %w", err)
 		}
 		return s, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine"
@@ -69,13 +70,15 @@ func (s *submission) parse(f *Flags, build func(*Flags) (*engine.Topology, error
 	urls := f.String("nats", "", "reach the cluster's coordination store at `URL` (default $"+client.EnvNATS+", or this machine)")
 	s.access.Creds = *f.String("creds", "", "prove who you are with a credentials `FILE`")
 	s.access.CA = *f.String("ca", "", "trust the authority in a PEM `FILE`")
+	s.access.Cert = *f.String("cert", "", "show the certificate in a PEM `FILE`")
+	s.access.Key = *f.String("key", "", "the private key of --cert, a PEM `FILE`")
 	assignments := f.Strings("c", nil, "set configuration, as in -c topology.workers=2 (`KEY=VALUE`, repeatable)")
 	file := f.String("config", "", "read configuration from a YAML `FILE`")
 	inactive := f.Bool("inactive", "do not activate it yet")
 	update := f.Bool("update", "replace what runs under the name; it goes back by itself if the new one does not commit")
-	within := f.Int("update-timeout", 0, "`SECONDS` in which an update must commit")
+	within := f.Int("update-timeout", 0, "take an update back that has not committed after `N` seconds; 0: after nimbus.update.timeout.secs")
 	wait := f.Int("wait", 30, "wait `SECONDS` for it to run; 0: do not")
-	start := startFlags(f, "")
+	start := startFlags(f)
 	wantsHelp := f.Bool("help", "show this help")
 	if *urls != "" {
 		s.access.URLs = strings.Split(*urls, ",")
@@ -103,10 +106,30 @@ func (s *submission) parse(f *Flags, build func(*Flags) (*engine.Topology, error
 	return topo, conf, false, err
 }
 
+// checkText refuses what would not arrive as it is: on its way to the cluster, and to the
+// topology's processes, bytes that are no UTF-8 would be replaced.
+func checkText(args []string, conf config.Values) error {
+	var errs []error
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			errs = append(errs, fmt.Errorf("flag %q is not UTF-8, so a cluster cannot be given it", arg))
+		}
+	}
+	for name, value := range conf.Set() {
+		if text, ok := value.(string); !utf8.ValidString(name) || ok && !utf8.ValidString(text) {
+			errs = append(errs, fmt.Errorf("configuration %q: %q is not UTF-8, so a cluster cannot be given it", name, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // send checks, uploads and submits.
 func (s *submission) send(ctx context.Context, topo *engine.Topology, conf config.Values) error {
 	p, own, err := engine.Layout(topo, engine.WithName(s.ask.Name), engine.WithConfig(conf))
 	if err != nil {
+		return err
+	}
+	if err := checkText(s.ask.Args, own); err != nil {
 		return err
 	}
 	s.ask.Config = maps.Collect(own.Set())
@@ -264,8 +287,10 @@ func (s *submission) await(ctx context.Context, c *client.Client, id string) err
 			return fmt.Errorf("it has failed: %s", d.Topology.Error)
 		case d.Topology.Status == cluster.Updating:
 			last = "the update is under way"
+		case s.ask.Update && d.Topology.Error != "":
+			return errors.New(d.Topology.Error)
 		case s.ask.Update && d.Topology.Version.Binary != s.ask.Binary:
-			return fmt.Errorf("the update was taken back: %s", d.Topology.Error)
+			return errors.New("it was updated, but by now runs as another program")
 		case d.Topology.Status == cluster.Finished, run != nil && run.Epoch == d.Topology.Version.Epoch && run.Phase == cluster.PhaseRunning:
 			fmt.Fprintf(s.out, "It runs as %s; see: isobar status %s\n", id, s.ask.Name)
 			return nil

@@ -20,6 +20,7 @@ const (
 // classes are those of the verbs. Those about one blob have the blob's own list.
 var classes = map[string]Class{
 	VerbCheck: ClassUser, VerbSubmit: ClassUser, VerbList: ClassUser, VerbSupervisors: ClassUser,
+	VerbForget:      ClassUser,
 	VerbBlobCreated: ClassUser, VerbBlobs: ClassUser,
 	VerbHealth: ClassSupervisor, VerbConfig: ClassSupervisor,
 	VerbKill: ClassTopology, VerbActivate: ClassTopology, VerbDeactivate: ClassTopology,

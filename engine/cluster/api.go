@@ -25,6 +25,7 @@ const (
 	VerbList        = "list"        // nothing → []Summary
 	VerbStatus      = "status"      // Named → Detail
 	VerbSupervisors = "supervisors" // nothing → []Supervisor
+	VerbForget      = "forget"      // Named, a supervisor that is silent → nothing
 	VerbHealth      = "health"      // nothing → Health
 	VerbLogLevel    = "log-level"   // SetLogLevel → nothing
 	VerbCredentials = "credentials" // SetCredentials → nothing
@@ -33,8 +34,9 @@ const (
 	VerbRollback    = "rollback"    // Rollback → nothing; a master's
 	VerbHead        = "head"        // Named → checkpoint.Head; a master's
 	VerbConfig      = "config"      // nothing → map[string]any: the cluster's configuration
-	VerbBlobCreated = "blob-create" // BlobChange → nothing: allows and records who may read it
-	VerbBlobUpdated = "blob-update" // BlobChange → nothing
+	VerbBlobCheck   = "blob-check"  // BlobCheck → BlobChecked: what the next two would say; nothing is kept
+	VerbBlobCreated = "blob-create" // BlobChange → nothing: its content is there
+	VerbBlobUpdated = "blob-update" // BlobChange → nothing: its content is there
 	VerbBlobDeleted = "blob-delete" // BlobChange → nothing
 	VerbBlobACL     = "blob-acl"    // BlobChange → nothing
 	VerbBlobs       = "blobs"       // nothing → []BlobInfo
@@ -54,7 +56,6 @@ type Submission struct {
 	Config     map[string]any  `json:"config"` // what the topology and the command line set
 	Components []ComponentSpec `json:"components"`
 	Start      StartSpec       `json:"start"`
-	Blobs      []Blob          `json:"blobs,omitempty"`    // of topology.blobstore.map
 	Inactive   bool            `json:"inactive,omitempty"` // begin INACTIVE
 	// Update replaces what runs under the name.
 	Update bool `json:"update,omitempty"`
@@ -85,7 +86,8 @@ type Named struct {
 type Kill struct {
 	Name string `json:"name"`
 	// WaitSecs is how long its spouts are stopped before it ends, so that what is under
-	// way is processed; -1 is the default, topology.message.timeout.secs.
+	// way is processed; -1 is the default, topology.message.timeout.secs, or 0 with
+	// NoCheckpoint.
 	WaitSecs     int  `json:"waitSecs"`
 	NoCheckpoint bool `json:"noCheckpoint,omitempty"`
 }
@@ -193,34 +195,50 @@ type SavepointTaken struct {
 	Checkpoints []checkpoint.Ref `json:"checkpoints"`
 }
 
-// BlobChange is about a user's blob. The content is put to the object store by the
-// caller, under a name that nimbus has allowed.
+// BlobChange is about a user's blob. Its content is put to the object store by the caller,
+// under its SHA-256, before nimbus is asked to create or update the blob.
 type BlobChange struct {
 	Key string   `json:"key"`
 	ACL []string `json:"acl,omitempty"` // u:USER:rwa or o::r--
+	// SHA256 (hex) and Size are those of the content that it gets.
+	SHA256 string `json:"sha256,omitempty"`
+	Size   int64  `json:"size,omitempty"`
 }
 
-// BlobRead asks for a part of a blob's content: from Offset on, of the content of that
-// Revision, any if it is "".
+// BlobCheck asks, before anything is uploaded, what speaks against creating a blob, or
+// against updating one.
+type BlobCheck struct {
+	BlobChange
+	Update bool `json:"update,omitempty"`
+}
+
+// BlobChecked is the answer if nothing does.
+type BlobChecked struct {
+	// HasContent: the content is there and is sound, it need not be uploaded.
+	HasContent bool `json:"hasContent"`
+}
+
+// BlobRead asks for a part of a blob's content: from Offset on, of the content with that
+// SHA-256, any if it is "".
 type BlobRead struct {
-	Key      string `json:"key"`
-	Offset   int64  `json:"offset"`
-	Revision string `json:"revision,omitempty"`
+	Key    string `json:"key"`
+	Offset int64  `json:"offset"`
+	SHA256 string `json:"sha256,omitempty"`
 }
 
-// BlobPart is a part of a blob's content; the last one has Last.
+// BlobPart is a part of a blob's content. Whoever has all of it checks the SHA-256.
 type BlobPart struct {
-	Data     []byte `json:"data"`
-	Revision string `json:"revision"`
-	Last     bool   `json:"last"`
+	Data   []byte `json:"data"`
+	SHA256 string `json:"sha256"` // of the whole content
+	Size   int64  `json:"size"`   // of the whole content
 }
 
 // BlobInfo is a blob in a list.
 type BlobInfo struct {
-	Key      string    `json:"key"`
-	Size     int64     `json:"size"`
-	Revision string    `json:"revision"`
-	Owner    string    `json:"owner"`
-	ACL      []string  `json:"acl"`
-	Changed  time.Time `json:"changed,omitzero"`
+	Key     string    `json:"key"`
+	Size    int64     `json:"size"`
+	SHA256  string    `json:"sha256"`
+	Owner   string    `json:"owner"`
+	ACL     []string  `json:"acl"`
+	Changed time.Time `json:"changed,omitzero"`
 }

@@ -11,7 +11,7 @@
 //	                    mark            text          nimbus        supervisors
 //	supervisors         SUPERVISOR      Supervisor    supervisors   nimbus
 //	secrets             ID              Secrets       nimbus        supervisors
-//	blobs               KeyOfBlob       BlobRecord    nimbus        nimbus
+//	blobs               KeyOfBlob       BlobRecord    nimbus        nimbus, supervisors
 //	nimbus              leader          Lease         nimbus        nimbus
 //	                    ids             nothing       nimbus        nobody: its revisions number topologies
 //	topology-ID         intent          Intent        nimbus        topology master

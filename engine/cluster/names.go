@@ -63,6 +63,17 @@ func CheckBlobKey(key string) error {
 	return nil
 }
 
+// CheckContent checks how a content is named: by its SHA-256 in hex, in lower case.
+func CheckContent(sha256 string, size int64) error {
+	switch {
+	case len(sha256) != 64 || strings.Trim(sha256, "0123456789abcdef") != "":
+		return fmt.Errorf("the SHA-256 of its content is %q, must be 64 hexadecimal digits in lower case", sha256)
+	case size < 0:
+		return fmt.Errorf("its content has %d bytes, must be 0 or more", size)
+	}
+	return nil
+}
+
 // KeyOfBlob returns where [BucketBlobs] holds the record of a blob: keys of a bucket are
 // made of fewer characters than those of blobs.
 func KeyOfBlob(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }

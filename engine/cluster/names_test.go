@@ -87,3 +87,21 @@ func TestBlobKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestBlobRecordsThatAreWrong(t *testing.T) {
+	sum := strings.Repeat("0a", 32)
+	if err := (BlobRecord{Key: "k", SHA256: sum}).Check("k"); err != nil {
+		t.Error(err)
+	}
+	for want, b := range map[string]BlobRecord{
+		`the record of blob "k" is that of "l"`:                                              {Key: "l", SHA256: sum},
+		`blob "k": the SHA-256 of its content is "", must be 64 hexadecimal digits in lower`: {Key: "k"},
+		`is "` + strings.ToUpper(sum) + `", must be 64`:                                      {Key: "k", SHA256: strings.ToUpper(sum)},
+		`is "../..`: {Key: "k", SHA256: strings.Repeat("../.", 16)},
+		`its content has -1 bytes, must be 0 or more: update the blob`: {Key: "k", SHA256: sum, Size: -1},
+	} {
+		if err := b.Check("k"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want one with %q", b, err, want)
+		}
+	}
+}

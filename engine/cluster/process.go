@@ -84,4 +84,8 @@ const (
 	// not help; the pause before that is the longest. It is not 2, with which Go programs
 	// end when they panic.
 	ExitUsage = 64
+	// ExitFenced: a topology master that another one has taken over from. Who starts it
+	// again takes over in turn, so the pause before that is the longest: a machine that
+	// does not know that the topology was moved would not let it run elsewhere.
+	ExitFenced = 75
 )

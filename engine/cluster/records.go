@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -14,8 +15,8 @@ const (
 	BucketNimbus      = "nimbus"
 	BucketSecrets     = "secrets"
 	BucketBlobs       = "blobs"
-	// ObjectsBinaries holds topology programs under their SHA-256 in hex; ObjectsBlobs
-	// what users have created, under its key.
+	// ObjectsBinaries holds topology programs, ObjectsBlobs what is in users' blobs, under
+	// their SHA-256 in hex. Every user may write there, so whoever reads checks.
 	ObjectsBinaries = "binaries"
 	ObjectsBlobs    = "blobs"
 )
@@ -102,8 +103,8 @@ type Version struct {
 	Config     map[string]any  `json:"config"` // the total configuration
 	Workers    int             `json:"workers"`
 	Components []ComponentSpec `json:"components"`
-	Start      StartSpec       `json:"start"` // of the first run of this epoch
-	Blobs      []Blob          `json:"blobs,omitempty"`
+	Start      StartSpec       `json:"start"`              // of the first run of this epoch
+	Blobs      []Blob          `json:"blobs,omitempty"`    // of topology.blobstore.map
 	Platform   string          `json:"platform,omitempty"` // GOOS/GOARCH of the binary
 }
 
@@ -128,6 +129,7 @@ type ComponentSpec struct {
 // StartSpec says what a run goes on from, as the flags --from, --map, --drop,
 // --drop-unpublished and --take-over do.
 type StartSpec struct {
+	// From is what --from says, "" if there must be no checkpoints; or FromHead.
 	From            string            `json:"from,omitempty"`
 	Map             map[string]string `json:"map,omitempty"`
 	Drop            []string          `json:"drop,omitempty"`
@@ -139,6 +141,10 @@ type StartSpec struct {
 	// RunStatus.HeadMoved.
 	Unmoved map[string]string `json:"unmoved,omitempty"`
 }
+
+// FromHead is a StartSpec.From: from where the epoch before has come to, if it has come to
+// anything. Nimbus says it, nobody else.
+const FromHead = "head"
 
 // Slot is a place for one worker process.
 type Slot struct {
@@ -249,12 +255,25 @@ type Secrets struct {
 	Creds  string `json:"creds,omitempty"` // content of the file that StoreAccess.Creds names
 }
 
-// BlobRecord is what is known of a user's blob besides its content.
+// BlobRecord is what a user's blob is. Its content is the object of that name.
 type BlobRecord struct {
 	Key     string    `json:"key"`
 	Owner   string    `json:"owner"`
-	ACL     []string  `json:"acl"` // as in BlobChange
+	ACL     []string  `json:"acl"`    // as in BlobChange
+	SHA256  string    `json:"sha256"` // of the content, hex
+	Size    int64     `json:"size"`   // of the content
 	Changed time.Time `json:"changed"`
+}
+
+// Check says what is wrong with a record of the blob of that key.
+func (b BlobRecord) Check(key string) error {
+	if b.Key != key {
+		return fmt.Errorf("the record of blob %q is that of %q", key, b.Key)
+	}
+	if err := CheckContent(b.SHA256, b.Size); err != nil {
+		return fmt.Errorf("the record of blob %q: %w: update the blob", key, err)
+	}
+	return nil
 }
 
 // Credentials are secrets that a topology's components are given.
@@ -270,20 +289,39 @@ type MasterRecord struct {
 
 // RunStatus is how a running topology is, as its master sees it.
 type RunStatus struct {
-	Epoch       uint64            `json:"epoch"`
-	Incarnation uint64            `json:"incarnation"`
-	Beat        uint64            `json:"beat"`
-	Phase       Phase             `json:"phase"`
-	Active      bool              `json:"active"`
-	Workers     []string          `json:"workers"` // ids of those that are connected
-	Regions     []RegionState     `json:"regions"`
-	Components  []ComponentCounts `json:"components"`
-	Committed   int               `json:"committed"`
-	Restarts    int               `json:"restarts"`
-	Errors      []ErrorReport     `json:"errors,omitempty"`
-	Error       string            `json:"error,omitempty"`     // why it has failed
-	HeadMoved   bool              `json:"headMoved,omitempty"` // it has failed because of StartSpec.Unmoved
-	UptimeSecs  int64             `json:"uptimeSecs"`
+	Epoch       uint64   `json:"epoch"`
+	Incarnation uint64   `json:"incarnation"`
+	Beat        uint64   `json:"beat"`
+	Phase       Phase    `json:"phase"`
+	Active      bool     `json:"active"`
+	Workers     []string `json:"workers"` // ids of those that are connected
+	// Unlinked are the pairs of workers that do not reach each other, which keeps a region
+	// from starting; the smaller id of each first. Of very many there are only some.
+	Unlinked   [][2]string       `json:"unlinked,omitempty"`
+	Regions    []RegionState     `json:"regions"`
+	Components []ComponentCounts `json:"components"`
+	Committed  int               `json:"committed"`
+	Restarts   int               `json:"restarts"`
+	Errors     []ErrorReport     `json:"errors,omitempty"`
+	Error      string            `json:"error,omitempty"`     // why it has failed
+	HeadMoved  bool              `json:"headMoved,omitempty"` // it has failed because of StartSpec.Unmoved
+	UptimeSecs int64             `json:"uptimeSecs"`
+	// Led: a topology master of this topology, this one or an earlier, had a generation. So
+	// there has been a head in the checkpoint store.
+	Led bool `json:"led,omitempty"`
+}
+
+// SaysUnlinked says in a few words which workers do not reach each other; "" if all do.
+func (r *RunStatus) SaysUnlinked() string {
+	if len(r.Unlinked) == 0 {
+		return ""
+	}
+	first := r.Unlinked[0]
+	text := fmt.Sprintf("workers %s and %s do not reach each other", first[0], first[1])
+	if more := len(r.Unlinked) - 1; more > 0 {
+		text += fmt.Sprintf(", nor do %d other pairs", more)
+	}
+	return text
 }
 
 // Phase is how far a run is.

@@ -43,7 +43,7 @@ type Bucket interface {
 	Put(ctx context.Context, key string, value []byte) (revision uint64, err error)
 	// Delete removes a key that must have that revision, any if it is 0.
 	Delete(ctx context.Context, key string, revision uint64) error
-	// List returns all keys with their values.
+	// List returns all keys with their values. That of a record that was damaged is empty.
 	List(ctx context.Context) ([]Entry, error)
 	// Watch sends what there is of the keys with a prefix, "" for all, then an Entry
 	// without a key, then every change. After an outage it sends all of it anew, ended by
@@ -72,9 +72,14 @@ type Objects interface {
 	Put(ctx context.Context, name string, r io.Reader, sha256 string, meta map[string]string) (Object, error)
 	// Get verifies size and checksum while it is read: the last Read fails if they are not right.
 	Get(ctx context.Context, name string) (io.ReadCloser, Object, error)
+	// GetFrom reads from a byte on, and nothing of what is before. It verifies the size; the
+	// checksum is for whoever has read all.
+	GetFrom(ctx context.Context, name string, offset int64) (io.ReadCloser, Object, error)
 	Info(ctx context.Context, name string) (Object, error)
 	SetMeta(ctx context.Context, name string, meta map[string]string) error
+	// Delete removes an object. Those who are reading it may go on for a while.
 	Delete(ctx context.Context, name string) error
+	// List returns all objects. One that cannot be described has its Name and nothing else.
 	List(ctx context.Context) ([]Object, error)
 }
 
@@ -90,7 +95,8 @@ type Store interface {
 	Buckets(ctx context.Context) ([]string, error)
 	Objects(ctx context.Context, name string) (Objects, error)
 	// Request sends a request and waits for the reply: ErrUnserved if nobody serves
-	// it. An error of the Handler comes back as its text.
+	// it, ErrUnavailable if ctx reaches its deadline before. An error of the Handler
+	// comes back as its text.
 	Request(ctx context.Context, service string, body []byte) ([]byte, error)
 	// Serve answers the requests for a service until stop is called.
 	Serve(service string, h Handler) (stop func(), err error)

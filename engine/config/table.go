@@ -308,6 +308,15 @@ func Nearest(name string, names []string) string {
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(edits(name, a), edits(name, b)) })
 }
 
+// Near returns the nearest of names if it takes few edits to get there: a third of its letters.
+func Near(name string, names []string) (near string, ok bool) {
+	if len(names) == 0 {
+		return "", false
+	}
+	near = Nearest(name, names)
+	return near, isNear(name, near, edits(name, near))
+}
+
 // edits returns the Levenshtein distance of two texts.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)

@@ -137,12 +137,36 @@ func (t *Table) unknown(name string) error {
 	}
 	near, distance := t.nearest(name)
 	switch _, later := notYet[near]; {
-	case distance > len(name)/2:
-		return fmt.Errorf("%s is not a configuration key (keys of your own begin with %q)", name, userPrefix)
+	case !isNear(name, near, distance):
+		if near = t.with(name); near != "" {
+			return fmt.Errorf("%s is not a configuration key, did you mean %s?", name, near)
+		}
+		return fmt.Errorf("%s is not a configuration key, see: isobar config (keys of your own begin with %q)", name, userPrefix)
 	case later:
 		return fmt.Errorf("%s is not a configuration key; the nearest, %s, is not supported yet", name, near)
 	}
 	return fmt.Errorf("%s is not a configuration key, did you mean %s?", name, near)
+}
+
+// isNear reports whether so few edits may be a slip: up to a third of the letters, without a
+// first part that both have.
+func isNear(name, near string, distance int) bool {
+	length := max(len(name), len(near))
+	if first, _, parts := strings.Cut(name, "."); parts && strings.HasPrefix(near, first+".") {
+		length -= len(first) + 1
+	}
+	return 3*distance <= length
+}
+
+// with returns the first key that has all words of a name but the first one, as they are, or "".
+func (t *Table) with(name string) string {
+	_, words, _ := strings.Cut(name, ".")
+	for _, k := range t.keys {
+		if len(words) > 3 && strings.Contains("."+k.Name+".", "."+words+".") {
+			return k.Name
+		}
+	}
+	return ""
 }
 
 // nearest returns the known name that takes the fewest edits to get to. A missing

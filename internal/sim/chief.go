@@ -234,7 +234,7 @@ func (c *chief) wanted(h headRead, then func(map[string]*checkpoint.Target, erro
 		return
 	}
 	var from []string
-	if s := c.spec.start.From; s != "" && s != "latest" {
+	if s := c.spec.start.From; s != "" && s != cluster.FromHead {
 		from = strings.Split(s, ",")
 	}
 	for _, r := range c.m.shape.regions {

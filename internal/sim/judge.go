@@ -297,7 +297,8 @@ func (d *daemon) standing(a cluster.Assignment) (places []schedule.Place, master
 	}
 	dead, lost := s.Lost(d.w.fleet.timing.Times)
 	for _, p := range a.Workers {
-		places = append(places, schedule.Place{WorkerPlace: p, Dead: slices.Contains(lost, p.Slot)})
+		avoid, is := lost[p.Slot]
+		places = append(places, schedule.Place{WorkerPlace: p, Dead: is, Avoid: avoid})
 	}
 	return places, a.Master, dead
 }

@@ -125,7 +125,7 @@ func (o *orders) submit(d *daemon) {
 	w := o.f.w
 	o.names++
 	v := o.version(w.shape, false)
-	v.Epoch, v.Start.From = 1, "latest"
+	v.Epoch, v.Start.From = 1, cluster.FromHead
 	if h := w.store.head; h != nil && w.now < w.faults.Until && (o.f.faults.Restless || w.rng.IntN(2) == 0) {
 		if from := o.anyKept(h); from != "" {
 			w.count("submitted from a checkpoint")
@@ -247,7 +247,7 @@ func (o *orders) update(d *daemon) {
 	}
 	broken := command == cluster.CommandUpdate && w.rng.IntN(3) == 0
 	next := o.version(o.f.programs[t.Version.Binary.SHA256].shape.resized(w.rng), broken)
-	next.Start.From = "latest"
+	next.Start.From = cluster.FromHead
 	w.count(string(command))
 	w.tracef("operator: %s, broken: %v", command, broken)
 	t.Previous, t.Status, t.Step, t.Next = t.Status, status, cluster.StepDrain, &next

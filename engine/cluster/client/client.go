@@ -150,10 +150,33 @@ var looks = []string{
 // lookTime is how long the answer to such a request may take.
 const lookTime = 5 * time.Second
 
+// commands are the verbs by which nimbus notes what is wanted, which takes it a moment.
+var commands = []string{
+	cluster.VerbSubmit, cluster.VerbKill, cluster.VerbActivate, cluster.VerbDeactivate, cluster.VerbRebalance,
+	cluster.VerbLogLevel, cluster.VerbCredentials, cluster.VerbForget,
+}
+
+// commandTime is how long the answer to such a request may take.
+const commandTime = 20 * time.Second
+
+// command sends a request once that may not be sent again if it was received.
+func (c *Client) command(ctx context.Context, verb string, data []byte) ([]byte, error) {
+	if !slices.Contains(commands, verb) {
+		return c.Store.Request(ctx, cluster.ServiceNimbus, data)
+	}
+	once, done := context.WithTimeout(ctx, commandTime)
+	defer done()
+	answer, err := c.Store.Request(once, cluster.ServiceNimbus, data)
+	if err != nil && once.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("nimbus has not answered for %v: it is not known whether it was done, look and ask again: %w", commandTime, err)
+	}
+	return answer, err
+}
+
 // ask sends a request once.
 func (c *Client) ask(ctx context.Context, verb string, data []byte) (answer []byte, again bool, err error) {
 	if !slices.Contains(looks, verb) {
-		answer, err = c.Store.Request(ctx, cluster.ServiceNimbus, data)
+		answer, err = c.command(ctx, verb, data)
 		return answer, errors.Is(err, cluster.ErrUnserved), err
 	}
 	once, done := context.WithTimeout(ctx, lookTime)
@@ -173,6 +196,12 @@ func (c *Client) request(ctx context.Context, verb string, data []byte) ([]byte,
 	defer again.Stop()
 	hint := fmt.Sprintf("start a cluster with 'isobar dev', or say where it is (--nats URL, %s)", EnvNATS)
 	for {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case waiting.Err() != nil:
+			return nil, fmt.Errorf("no nimbus answers at %s: %s", c.where, hint)
+		}
 		connected := c.Store.Connected()
 		if connected {
 			answer, again, err := c.ask(ctx, verb, data)
@@ -185,13 +214,22 @@ func (c *Client) request(ctx context.Context, verb string, data []byte) ([]byte,
 		case <-away.C:
 			if !connected {
 				_, _, err := c.ask(ctx, verb, data) // it tells why
-				return nil, fmt.Errorf("nothing answers at %s (%w): %s", c.where, err, hint)
+				return nil, unconnected(c.where, err, hint)
 			}
 		case <-waiting.Done():
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, fmt.Errorf("no nimbus answers at %s: %s", c.where, hint)
 		}
 	}
+}
+
+// unconnected says why there is no connection. Its cause comes as text.
+func unconnected(where string, err error, hint string) error {
+	text := strings.ToLower(fmt.Sprint(err))
+	has := func(part string) bool { return strings.Contains(text, part) }
+	switch {
+	case has("authorization violation"), has("authentication expired"), has("authentication revoked"):
+		return fmt.Errorf("the server at %s refuses the credentials (%w): give those of this cluster that are not expired (--creds FILE, %s)", where, err, EnvCreds)
+	case has("x509:"):
+		return fmt.Errorf("the certificate of the server at %s is not trusted (%w): name its authority (--ca FILE, %s), and the server as its certificate does", where, err, EnvCA)
+	}
+	return fmt.Errorf("nothing answers at %s (%w): %s", where, err, hint)
 }

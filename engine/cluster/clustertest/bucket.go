@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -254,6 +255,27 @@ func names(t *testing.T, p Place) {
 		if !slices.Contains(buckets, cluster.TopologyBucket(name)) {
 			t.Errorf("bucket of %q is not listed in %q", name, buckets)
 		}
+	}
+}
+
+// valueTooLarge: a value above the limit of NATS is refused by name, and changes nothing.
+func valueTooLarge(t *testing.T, p Place) {
+	s := p.Connect("alice")
+	b := bucket(t, s, "b")
+	const most = 1 << 20
+	revision := put(t, b, "k", strings.Repeat("v", most))
+	large := make([]byte, most+1)
+	for what, f := range map[string]func() error{
+		"put":    func() error { _, err := b.Put(patient(t), "k", large); return err },
+		"update": func() error { _, err := b.Update(patient(t), "k", large, revision); return err },
+		"create": func() error { _, err := b.Create(patient(t), "new", large); return err },
+	} {
+		if err := f(); err == nil || errors.Is(err, cluster.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(most+1)) {
+			t.Errorf("%s: error is %v, want one with the size", what, err)
+		}
+	}
+	if got := content(t, b); len(got) != 1 || len(got["k"]) != most {
+		t.Errorf("%d keys, %d bytes", len(got), len(got["k"]))
 	}
 }
 

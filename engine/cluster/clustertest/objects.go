@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -94,6 +95,49 @@ func objectLife(t *testing.T, p Place) {
 	elsewhere, err := s.Objects(ctx, "blobs")
 	wants(t, "open another", err, nil)
 	objectList(t, elsewhere)
+}
+
+// objectFrom: what is read from a byte on is the rest of the content.
+func objectFrom(t *testing.T, p Place) {
+	s := p.Connect("alice")
+	ctx := patient(t)
+	o, err := s.Objects(ctx, "o")
+	wants(t, "open", err, nil)
+	const part = 256 << 10
+	content := make([]byte, 2*part+17)
+	_, err = rand.NewChaCha8([32]byte{1}).Read(content)
+	wants(t, "make content", err, nil)
+	put, err := o.Put(ctx, "x", bytes.NewReader(content), "", nil)
+	wants(t, "put", err, nil)
+	for _, from := range []int64{0, 1, part - 1, part, part + 1, 2 * part, put.Size - 1, put.Size} {
+		r, is, err := o.GetFrom(ctx, "x", from)
+		if err != nil {
+			t.Fatalf("from %d on: %v", from, err)
+		}
+		got, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, content[from:]) {
+			t.Errorf("from %d on: %d bytes are read, %v", from, len(got), err)
+		}
+		if is.Revision != put.Revision || is.SHA256 != put.SHA256 || is.Size != put.Size {
+			t.Errorf("from %d on: %+v; put: %+v", from, is, put)
+		}
+	}
+	for _, from := range []int64{-1, put.Size + 1} {
+		if _, _, err := o.GetFrom(ctx, "x", from); err == nil {
+			t.Errorf("there is something from %d on", from)
+		}
+	}
+	_, err = o.Put(ctx, "empty", text(""), "", nil)
+	wants(t, "put nothing", err, nil)
+	r, _, err := o.GetFrom(ctx, "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || len(got) != 0 {
+		t.Errorf("of nothing there is %q, %v", got, err)
+	}
+	_, _, err = o.GetFrom(ctx, "y", 0)
+	wants(t, "get what is not there", err, cluster.ErrNotFound)
 }
 
 func objectList(t *testing.T, o cluster.Objects, want ...string) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isobar-io/isobar/engine/cluster"
 )
@@ -140,6 +141,21 @@ func requestGivenUp(t *testing.T, p Place) {
 	case <-patient(t).Done():
 		t.Error("the handler was not told to stop")
 	}
+}
+
+// requestTooLate: that no answer came in time is as if nobody answered.
+func requestTooLate(t *testing.T, p Place) {
+	server, alice := p.Connect("server"), p.Connect("alice")
+	stop := serve(t, server, "s", func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	defer stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := alice.Request(ctx, "s", nil)
+	wants(t, "a request without an answer", err, cluster.ErrUnavailable)
+	wants(t, "a request without an answer", err, context.DeadlineExceeded)
 }
 
 func serveAfterOutage(t *testing.T, p Place) {

@@ -36,6 +36,7 @@ func Run(t *testing.T, place func(t *testing.T) Place) {
 		{"CreateRace", createRace},
 		{"UpdateRace", updateRace},
 		{"Values", values},
+		{"ValueTooLarge", valueTooLarge},
 		{"Names", names},
 		{"CancelledContext", cancelledContext},
 		{"Watch", watchChanges},
@@ -45,6 +46,7 @@ func Run(t *testing.T, place func(t *testing.T) Place) {
 		{"WatchAfterRestart", watchAfterRestart},
 		{"Outage", outage},
 		{"Objects", objectLife},
+		{"ObjectFrom", objectFrom},
 		{"ObjectRefused", objectRefused},
 		{"ObjectReplaced", objectReplaced},
 		{"Request", request},
@@ -52,6 +54,7 @@ func Run(t *testing.T, place func(t *testing.T) Place) {
 		{"RequestMany", requestMany},
 		{"RequestNobody", requestNobody},
 		{"RequestGivenUp", requestGivenUp},
+		{"RequestTooLate", requestTooLate},
 		{"ServeAfterOutage", serveAfterOutage},
 	} {
 		t.Run(c.name, func(t *testing.T) {

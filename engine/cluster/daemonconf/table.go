@@ -73,7 +73,7 @@ var nimbus = []config.Key{
 	secs("nimbus.lease.secs", 15, 15, scopeNimbus, "Seconds after which another nimbus leads if the leader does not renew its lease. A group of three NATS servers may need 9 to elect one of them, so less would flap."),
 	secs("nimbus.monitor.freq.secs", 10, 1, scopeNimbus, "Seconds between two looks at everything, besides those that a change brings about."),
 	secs("nimbus.supervisor.timeout.secs", 15, 5, scopeNimbus, "Seconds without a heartbeat after which a supervisor is taken for dead, three heartbeats or more. Its workers that are connected to their topology master stay where they are."),
-	secs("nimbus.task.timeout.secs", 30, 5, scopeNimbus, "Seconds without a sign of a topology master after which it is moved to another machine."),
+	secs("nimbus.task.timeout.secs", 30, 5, scopeNimbus, "Seconds without a sign of a topology master after which it is moved to another machine, and for which a worker is cut off from it, or from another worker, until that one is."),
 	secs("nimbus.task.launch.secs", 120, 5, scopeNimbus, "The same for one that was just assigned, and has a binary to fetch first."),
 	secs("nimbus.stop.timeout.secs", 120, 1, scopeNimbus, "Seconds that a topology has for its last checkpoint. One that is killed ends without it then; a rebalance or an update is given up."),
 	secs("nimbus.update.timeout.secs", 120, 1, scopeNimbus, "Seconds in which an updated or rebalanced topology must commit its first checkpoint, if the command does not say it. Otherwise what ran before takes its place again."),

@@ -38,6 +38,9 @@ func (h *handle) attempt(verb, key string) string {
 
 var errNoKey = errors.New("a key has a name")
 
+// valueBytesMax is how large a value may be, as on NATS.
+const valueBytesMax = 1 << 20
+
 // change does f on the bucket, and tells watches of the entry that it returns.
 func (h *handle) change(ctx context.Context, verb, key string, f func(b *bucket, now cluster.Entry, exists bool) (cluster.Entry, error)) (uint64, error) {
 	var revision uint64
@@ -51,6 +54,9 @@ func (h *handle) change(ctx context.Context, verb, key string, f func(b *bucket,
 		}
 		now, exists := b.entries[key]
 		e, err := f(b, now, exists)
+		if err == nil && len(e.Value) > valueBytesMax {
+			err = fmt.Errorf("the value has %d bytes, more than the %d that a value may have", len(e.Value), valueBytesMax)
+		}
 		if err != nil {
 			return err
 		}

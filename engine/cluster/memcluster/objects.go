@@ -133,6 +133,27 @@ func (o *objects) List(ctx context.Context) ([]cluster.Object, error) {
 }
 
 func (o *objects) Get(ctx context.Context, name string) (io.ReadCloser, cluster.Object, error) {
+	c, err := o.get(ctx, name)
+	if err != nil {
+		return nil, cluster.Object{}, err
+	}
+	c.sum = sha256.New()
+	return c, c.object.describe(), nil
+}
+
+func (o *objects) GetFrom(ctx context.Context, name string, offset int64) (io.ReadCloser, cluster.Object, error) {
+	c, err := o.get(ctx, name)
+	if err == nil && (offset < 0 || offset > c.object.Size) {
+		err = fmt.Errorf("%s from byte %d on: it has %d bytes", o.attempt("get", name), offset, c.object.Size)
+	}
+	if err != nil {
+		return nil, cluster.Object{}, err
+	}
+	c.rest = c.rest[offset:]
+	return c, c.object.describe(), nil
+}
+
+func (o *objects) get(ctx context.Context, name string) (*content, error) {
 	var found object
 	attempt := o.attempt("get", name)
 	err := o.store.read(ctx, attempt, func() (err error) {
@@ -140,12 +161,12 @@ func (o *objects) Get(ctx context.Context, name string) (io.ReadCloser, cluster.
 		return err
 	})
 	if err != nil {
-		return nil, cluster.Object{}, err
+		return nil, err
 	}
 	available := func() error {
 		return o.store.read(ctx, attempt, func() error { return nil })
 	}
-	return &content{available: available, object: found, rest: found.content, sum: sha256.New()}, found.describe(), nil
+	return &content{available: available, object: found, rest: found.content}, nil
 }
 
 // content reads an object as it was when Get was called.
@@ -153,7 +174,7 @@ type content struct {
 	available func() error
 	object    object
 	rest      []byte
-	sum       hash.Hash
+	sum       hash.Hash // nil: not all is read
 }
 
 func (c *content) Read(p []byte) (int, error) {
@@ -162,9 +183,17 @@ func (c *content) Read(p []byte) (int, error) {
 	}
 	if len(c.rest) > 0 || len(p) == 0 {
 		n := copy(p, c.rest)
-		c.sum.Write(p[:n])
+		if c.sum != nil {
+			c.sum.Write(p[:n])
+		}
 		c.rest = c.rest[n:]
 		return n, nil
+	}
+	if size := int64(len(c.object.content)); size != c.object.Size {
+		return 0, fmt.Errorf("read object %q: it is damaged: it has %d bytes, not %d", c.object.Name, size, c.object.Size)
+	}
+	if c.sum == nil {
+		return 0, io.EOF
 	}
 	if is := hex.EncodeToString(c.sum.Sum(nil)); is != c.object.SHA256 {
 		return 0, fmt.Errorf("read object %q: it is damaged: its SHA-256 is %s, not %s", c.object.Name, is, c.object.SHA256)

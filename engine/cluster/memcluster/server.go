@@ -74,14 +74,20 @@ func (s *Server) Wipe() {
 	})
 }
 
-// Damage alters the content of an object and not its checksum. The object must exist.
+// Damage alters the first byte of an object, or adds one, and leaves what is said of it as
+// it was. The object must exist.
 func (s *Server) Damage(objects, name string) {
 	s.change(func() {
 		o, ok := s.objects[objects][name]
 		if !ok {
 			panic(fmt.Sprintf("memcluster: no object %q in %q to damage", name, objects))
 		}
-		o.content = append([]byte("damaged"), o.content...)
+		altered := append([]byte{}, o.content...)
+		if len(altered) == 0 {
+			altered = []byte{0}
+		}
+		altered[0] ^= 0xff
+		o.content = altered
 		s.objects[objects][name] = o
 	})
 }

@@ -83,6 +83,9 @@ func (c *Store) Request(ctx context.Context, name string, body []byte) ([]byte, 
 		}
 		return r.body, r.err
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, fmt.Errorf("%s: %w: %w", attempt, cluster.ErrUnavailable, ctx.Err())
+		}
 		return nil, fmt.Errorf("%s: %w", attempt, ctx.Err())
 	case <-ours:
 	case <-theirs:

@@ -220,9 +220,9 @@ func (b *bucket) Create(ctx context.Context, key string, value []byte) (uint64, 
 		switch {
 		case errors.Is(err, cluster.ErrNotFound):
 			last = 0
-		case err != nil:
+		case err != nil && !errors.Is(err, errDamaged):
 			return 0, fmt.Errorf("create %q in bucket %q: %w", key, b.place.bucket, err)
-		case found:
+		case found, err != nil:
 			return 0, fmt.Errorf("create %q in bucket %q: %w", key, b.place.bucket, cluster.ErrExists)
 		default:
 			last = int64(e.Revision)
@@ -309,8 +309,8 @@ func (b *bucket) keys(ctx context.Context) ([]string, error) {
 }
 
 // read returns what there is of the keys with a prefix, in the order of their revisions.
-// damaged are keys of which nobody knows.
-func (b *bucket) read(ctx context.Context, prefix string) (list []cluster.Entry, damaged []string, err error) {
+// damaged are those of which nobody knows; their values are empty.
+func (b *bucket) read(ctx context.Context, prefix string) (list, damaged []cluster.Entry, err error) {
 	keys, err := b.keys(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -322,7 +322,7 @@ func (b *bucket) read(ctx context.Context, prefix string) (list []cluster.Entry,
 		e, found, err := b.last(ctx, key)
 		switch {
 		case errors.Is(err, errDamaged):
-			damaged = append(damaged, key)
+			damaged = append(damaged, cluster.Entry{Key: key, Value: []byte{}, Revision: e.Revision})
 		case errors.Is(err, cluster.ErrNotFound): // a deletion that has just been forgotten
 		case err != nil:
 			return nil, nil, err
@@ -336,11 +336,8 @@ func (b *bucket) read(ctx context.Context, prefix string) (list []cluster.Entry,
 
 func (b *bucket) List(ctx context.Context) ([]cluster.Entry, error) {
 	list, damaged, err := b.read(ctx, "")
-	if err == nil && len(damaged) > 0 {
-		err = fmt.Errorf("%q: %w", damaged, errDamaged)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("list bucket %q: %w", b.place.bucket, err)
 	}
-	return list, nil
+	return append(list, damaged...), nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strconv"
 	"strings"
 
@@ -21,29 +20,6 @@ import (
 
 // partBytes is how much of an object is in one message.
 const partBytes = 256 << 10
-
-// record is what the message of an object says.
-type record struct {
-	Name   string            `json:"name"`
-	Size   int64             `json:"size"`
-	SHA256 string            `json:"sha256"`
-	Upload string            `json:"upload"` // where its parts are: ROLE.USER.TOKEN; also its revision
-	Parts  int               `json:"parts"`
-	Meta   map[string]string `json:"meta,omitempty"`
-}
-
-func (r record) object() cluster.Object {
-	_, revision, _ := cutLast(r.Upload)
-	return cluster.Object{Name: r.Name, Size: r.Size, SHA256: r.SHA256, Revision: revision, Meta: maps.Clone(r.Meta)}
-}
-
-func cutLast(upload string) (before, after string, ok bool) {
-	i := strings.LastIndexByte(upload, '.')
-	if i < 0 {
-		return "", upload, false
-	}
-	return upload[:i], upload[i+1:], true
-}
 
 // Objects implements cluster.Store. Each part of an object has a subject of its own, and
 // so has what there is of the object, which is written last: readers see the old or the
@@ -113,18 +89,18 @@ func (o *objects) Put(ctx context.Context, name string, r io.Reader, sum string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, uploadMax)
 	defer cancel()
-	put := record{Name: name, Upload: o.store.who.tokens() + "." + rand.Text(), Meta: meta}
-	hash := sha256.New()
 	part := make([]byte, min(partBytes, o.store.messageBytesMax()))
-	for {
+	put := record{Name: name, Upload: o.store.who.tokens() + "." + rand.Text(), PartBytes: int64(len(part)), Meta: meta}
+	hash := sha256.New()
+	for parts := 0; ; parts++ {
 		n, err := io.ReadFull(r, part)
 		if n > 0 {
 			hash.Write(part[:n])
-			subject := o.shelf.data(put.Upload) + strconv.Itoa(put.Parts)
+			subject := o.shelf.data(put.Upload) + strconv.Itoa(parts)
 			if err := o.publish(ctx, subject, valueHeader(), part[:n]); err != nil {
 				return fail(err)
 			}
-			put.Parts, put.Size = put.Parts+1, put.Size+int64(n)
+			put.Size += int64(n)
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break
@@ -170,11 +146,8 @@ func (o *objects) find(ctx context.Context, name string) (record, uint64, error)
 	if err != nil {
 		return record{}, 0, err
 	}
-	var r record
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return record{}, 0, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	return r, m.Sequence, nil
+	r, err := decodeRecord(name, m.Data)
+	return r, m.Sequence, err
 }
 
 func (o *objects) Info(ctx context.Context, name string) (cluster.Object, error) {
@@ -201,13 +174,12 @@ func (o *objects) SetMeta(ctx context.Context, name string, meta map[string]stri
 	}
 }
 
+// Delete leaves the parts to [Store.Sweep]: somebody may be reading them, and what the
+// description says of where they are may be somebody else's parts.
 func (o *objects) Delete(ctx context.Context, name string) error {
-	r, _, err := o.find(ctx, name)
-	if err == nil {
+	_, _, err := o.find(ctx, name)
+	if err == nil || errors.Is(err, errDamaged) {
 		err = o.purge(ctx, o.shelf.meta(name))
-	}
-	if err == nil {
-		err = o.purge(ctx, o.shelf.data(r.Upload)+">")
 	}
 	if err != nil {
 		return o.attempt("delete", name, err)
@@ -226,7 +198,8 @@ func (o *objects) subjects(ctx context.Context, filter string) (map[string]uint6
 	return subjectsOf(ctx, o.store, o.stream, o.shelf.stream(), filter)
 }
 
-// records returns what there is of all objects.
+// records returns what there is of all objects. Of one that is damaged that is its name: who
+// may write here must not keep others from seeing the rest.
 func (o *objects) records(ctx context.Context) ([]record, error) {
 	subjects, err := o.subjects(ctx, o.shelf.metas()+"*")
 	if err != nil {
@@ -235,12 +208,14 @@ func (o *objects) records(ctx context.Context) ([]record, error) {
 	var list []record
 	for subject := range subjects {
 		name, err := unescape(strings.TrimPrefix(subject, o.shelf.metas()))
-		if err != nil {
-			return nil, err
+		if err != nil || name == "" {
+			continue // no Put has written that
 		}
 		r, _, err := o.find(ctx, name)
 		switch {
 		case errors.Is(err, cluster.ErrNotFound): // it has just been deleted
+		case errors.Is(err, errDamaged):
+			list = append(list, record{Name: name})
 		case err != nil:
 			return nil, fmt.Errorf("%q: %w", name, err)
 		default:

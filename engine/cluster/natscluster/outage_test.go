@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -337,6 +339,63 @@ func TestBucketGone(t *testing.T) {
 	if e := <-entries; e.Key != "new" {
 		t.Errorf("then comes %+v", e)
 	}
+}
+
+// TestOlderCopy: the server's folder is replaced by an older copy of itself, so that a watch
+// is beyond the end of the stream. It tells what is there then, and all that comes.
+func TestOlderCopy(t *testing.T) {
+	s := newSite(t, false)
+	store := s.client("", "")
+	ctx := patient(t)
+	b, err := store.Bucket(ctx, "b", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(key, value string) {
+		t.Helper()
+		persist(t, func() error { _, err := b.Put(ctx, key, []byte(value)); return err })
+	}
+	put("k", "old")
+	s.stop()
+	older := filepath.Join(t.TempDir(), "older")
+	if err := os.CopyFS(older, os.DirFS(s.opts.StoreDir)); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	for i := range 10 {
+		put("k", strconv.Itoa(i))
+	}
+	put("new", "")
+	entries, err := b.Watch(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{}
+	until := func(done func(e cluster.Entry) bool) {
+		t.Helper()
+		for e := range entries {
+			if seen[e.Key] = string(e.Value); e.Value == nil {
+				delete(seen, e.Key)
+			}
+			if done(e) {
+				return
+			}
+		}
+		t.Fatalf("nothing comes any more; seen so far: %q", seen)
+	}
+	synced := func(e cluster.Entry) bool { return e.Key == "" }
+	until(synced)
+	s.stop()
+	if err := errors.Join(os.RemoveAll(s.opts.StoreDir), os.CopyFS(s.opts.StoreDir, os.DirFS(older))); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	until(synced)
+	if want := map[string]string{"k": "old"}; !maps.Equal(seen, want) {
+		t.Errorf("of the older copy %q is told, want %q", seen, want)
+	}
+	put("k", "again")
+	until(func(e cluster.Entry) bool { return string(e.Value) == "again" })
 }
 
 // TestAskAgain: a question that is lost is asked once more.

@@ -58,14 +58,14 @@ func PermissionsOf(role Role, name string) (Permissions, error) {
 }
 
 // supervise allows what a supervisor does. It starts the processes of whatever topology
-// and is given the secrets of all, so it may read their buckets; patterns of subjects
-// cannot tell these from others, which are therefore named.
+// and is given the secrets of all, so it may read their buckets, and what blobs are;
+// patterns of subjects cannot tell these buckets from others, which are therefore named.
 func (p *Permissions) supervise(i identity) {
 	p.request(i)
 	p.serve(cluster.SupervisorService(i.name))
 	p.Publish = append(p.Publish, info("*"), messages("*"), place{cluster.BucketSupervisors}.subject(i.name))
 	p.Subscribe = append(p.Subscribe, changedPrefix+">")
-	for _, b := range []string{cluster.BucketTopologies, cluster.BucketNimbus, cluster.BucketBlobs} {
+	for _, b := range []string{cluster.BucketTopologies, cluster.BucketNimbus} {
 		p.PublishDeny = append(p.PublishDeny, info(place{b}.stream()), messages(place{b}.stream()))
 	}
 }

@@ -214,7 +214,7 @@ func TestPermissions(t *testing.T) {
 		makeBucket("mine"), makeBucket(cluster.TopologyBucket("mine")), dropBucket(cluster.TopologyBucket(wordsID)), dropBucket(cluster.BucketAssignments),
 		get(cluster.BucketTopologies), list(cluster.BucketTopologies), watchAll(cluster.BucketTopologies), putTo(cluster.BucketTopologies, "words"),
 		get(cluster.BucketNimbus), putTo(cluster.BucketNimbus, cluster.KeyLeader), deleteFrom(cluster.BucketNimbus, cluster.KeyLeader),
-		putTo(cluster.BucketAssignments, wordsID), putTo(cluster.BucketSecrets, wordsID), putTo(cluster.BucketBlobs, "x"), get(cluster.BucketBlobs),
+		putTo(cluster.BucketAssignments, wordsID), putTo(cluster.BucketSecrets, wordsID), putTo(cluster.BucketBlobs, "x"), putTo(cluster.BucketBlobs, "there"), deleteFrom(cluster.BucketBlobs, "there"),
 		putTo(cluster.BucketSupervisors, "b.host"), deleteFrom(cluster.BucketSupervisors, "b.host"),
 		putTo(cluster.TopologyBucket(otherID), cluster.KeyStatus), putTo(cluster.TopologyBucket(otherID), cluster.KeyIntent),
 		deleteFrom(cluster.TopologyBucket(otherID), cluster.KeyMaster), putTo(cluster.TopologyBucket(wordsID), cluster.KeyIntent),
@@ -233,7 +233,7 @@ func TestPermissions(t *testing.T) {
 		publishTo("$JS.API.STREAM.PURGE." + place{cluster.TopologyBucket(wordsID)}.stream()),
 		publishTo("$JS.API.STREAM.UPDATE." + place{cluster.TopologyBucket(wordsID)}.stream()),
 		publishTo("$JS.API.STREAM.SNAPSHOT." + place{cluster.TopologyBucket(wordsID)}.stream()),
-		publishTo(messages(place{cluster.BucketTopologies}.stream())), publishTo(messages(place{cluster.BucketNimbus}.stream())), publishTo(messages(place{cluster.BucketBlobs}.stream())),
+		publishTo(messages(place{cluster.BucketTopologies}.stream())), publishTo(messages(place{cluster.BucketNimbus}.stream())),
 		publishTo("$JS.API.STREAM.NAMES"), publishTo("$JS.API.ACCOUNT.PURGE.x"), publishTo(changedPrefix + "assignments.x"),
 	}
 	for _, c := range []struct {
@@ -247,6 +247,7 @@ func TestPermissions(t *testing.T) {
 			serveAs(cluster.MasterService(wordsID)).allowed(),
 			get(cluster.TopologyBucket(otherID)), list(cluster.TopologyBucket(otherID)), watchAll(cluster.TopologyBucket(otherID)),
 			get(cluster.BucketSecrets), get(cluster.BucketAssignments), watchAll(cluster.BucketAssignments), get(cluster.BucketSupervisors),
+			get(cluster.BucketBlobs), publishTo(messages(place{cluster.BucketBlobs}.stream())),
 			getObject(cluster.ObjectsBinaries), putObject(cluster.ObjectsBinaries, "x"), getObject(cluster.ObjectsBlobs), putObject(cluster.ObjectsBlobs, "x"),
 			publishTo(messages(place{cluster.TopologyBucket(otherID)}.stream())), publishTo(messages(place{cluster.BucketSecrets}.stream())),
 			publishTo(messages(shelf{cluster.ObjectsBlobs}.stream())), publishTo(messages(place{cluster.BucketAssignments}.stream())),
@@ -256,9 +257,10 @@ func TestPermissions(t *testing.T) {
 			get(cluster.BucketAssignments).allowed(), list(cluster.BucketAssignments).allowed(), watchAll(cluster.BucketAssignments).allowed(),
 			get(cluster.BucketSecrets).allowed(), get(cluster.TopologyBucket(wordsID)).allowed(), watchAll(cluster.TopologyBucket(otherID)).allowed(),
 			putTo(cluster.BucketSupervisors, "a.host").allowed(), deleteFrom(cluster.BucketSupervisors, "a.host").allowed(),
-			getObject(cluster.ObjectsBinaries).allowed(), getObject(cluster.ObjectsBlobs).allowed(),
+			getObject(cluster.ObjectsBinaries).allowed(), getObject(cluster.ObjectsBlobs).allowed(), get(cluster.BucketBlobs).allowed(),
 			asks(cluster.ServiceNimbus).allowed(), serveAs(cluster.SupervisorService("a.host")).allowed(),
-			putObject(cluster.ObjectsBinaries, "x"), putTo(cluster.TopologyBucket(wordsID), cluster.KeyStatus), putTo(cluster.TopologyBucket(wordsID), cluster.KeyMaster),
+			putObject(cluster.ObjectsBinaries, "x"), putObject(cluster.ObjectsBlobs, "x"),
+			putTo(cluster.TopologyBucket(wordsID), cluster.KeyStatus), putTo(cluster.TopologyBucket(wordsID), cluster.KeyMaster),
 			serveAs(cluster.MasterService(wordsID)),
 		}},
 		{RoleUser, "alice", clientActs("user")},
@@ -293,6 +295,7 @@ func clientActs(role Role) []act {
 	return []act{
 		asks(cluster.ServiceNimbus).allowed(), putObject(cluster.ObjectsBinaries, "new").allowed(), putObject(cluster.ObjectsBlobs, "new").allowed(),
 		getObject(cluster.ObjectsBinaries), getObject(cluster.ObjectsBlobs),
+		get(cluster.BucketBlobs), publishTo(messages(place{cluster.BucketBlobs}.stream())),
 		get(cluster.BucketAssignments), watchAll(cluster.BucketAssignments), get(cluster.BucketSecrets), get(cluster.BucketSupervisors),
 		get(cluster.TopologyBucket(wordsID)), watchAll(cluster.TopologyBucket(wordsID)), putTo(cluster.TopologyBucket(wordsID), cluster.KeyStatus),
 		publishTo(shelf{cluster.ObjectsBinaries}.data("user.bob.x") + "0"), publishTo(shelf{cluster.ObjectsBinaries}.data("nimbus.nimbus-1.x") + "0"),
@@ -337,8 +340,11 @@ func TestDamagedRecord(t *testing.T) {
 	if !errors.Is(err, errDamaged) {
 		t.Errorf("get: %v", err)
 	}
-	if _, err := b.List(ctx); !errors.Is(err, errDamaged) {
-		t.Errorf("list: %v", err)
+	if list, err := b.List(ctx); err != nil || len(list) != 1 || list[0].Key != "there" || list[0].Value == nil || len(list[0].Value) > 0 || list[0].Revision == 0 {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if _, err := b.Create(ctx, "there", []byte("new")); !errors.Is(err, cluster.ErrExists) {
+		t.Errorf("create: %v", err)
 	}
 	if _, err := b.Put(ctx, "there", []byte("mended")); err != nil {
 		t.Fatal(err)

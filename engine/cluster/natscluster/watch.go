@@ -104,8 +104,7 @@ func (w *watch) sync(ctx context.Context) error {
 	// The order matters: a key that comes between these two is found by the first change
 	// after the cursor, and by the list as well.
 	about, err := w.look(ctx)
-	var list []cluster.Entry
-	var damaged []string
+	var list, damaged []cluster.Entry
 	switch {
 	case errors.Is(err, cluster.ErrNotFound):
 		// Believed when it is said twice: all would be taken for deleted.
@@ -128,7 +127,7 @@ func (w *watch) sync(ctx context.Context) error {
 		there[e.Key] = e.Revision
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.known)) {
-		if _, ok := there[key]; !ok && !slices.Contains(damaged, key) {
+		if _, ok := there[key]; !ok && !slices.ContainsFunc(damaged, func(e cluster.Entry) bool { return e.Key == key }) {
 			list = append(list, cluster.Entry{Key: key, Revision: max(w.cursor, w.known[key])})
 		}
 	}
@@ -140,10 +139,10 @@ func (w *watch) sync(ctx context.Context) error {
 	return nil
 }
 
-func (w *watch) report(damaged []string) {
-	for _, key := range damaged {
+func (w *watch) report(damaged []cluster.Entry) {
+	for _, e := range damaged {
 		w.store.opts.Log.Error("a record of the coordination store is damaged; it is left as it was for those who watch it",
-			"bucket", w.place.bucket, "key", key)
+			"bucket", w.place.bucket, "key", e.Key)
 	}
 }
 
@@ -198,7 +197,7 @@ func (w *watch) catchUp(ctx context.Context) error {
 		e, _, err := w.entry(m)
 		switch {
 		case errors.Is(err, errDamaged):
-			w.report([]string{e.Key})
+			w.report([]cluster.Entry{e})
 		case err != nil:
 			return err
 		case !strings.HasPrefix(e.Key, w.prefix), e.Revision <= w.known[e.Key]:

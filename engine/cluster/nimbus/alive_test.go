@@ -2,7 +2,7 @@ package nimbus
 
 import (
 	"cmp"
-	"slices"
+	"maps"
 	"testing"
 	"time"
 
@@ -28,13 +28,14 @@ func TestWhoIsLost(t *testing.T) {
 		other      bool
 		masterLost bool
 		workerLost bool
+		cut        bool // its machine is to be left
 	}{
 		{name: "all well", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, connected: true},
 		{name: "supervisor dead, worker connected", master: 2, reporting: 500, ofMaster: ok, ofWorker: 900, connected: true},
 		{name: "supervisor dead, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: 61, workerLost: true},
 		{name: "supervisor silent for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: 60},
 		{name: "supervisor alive, worker gone", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 120},
-		{name: "supervisor alive, worker cut off from its master", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, apart: 31, workerLost: true},
+		{name: "supervisor alive, worker cut off from its master", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, apart: 31, workerLost: true, cut: true},
 		{name: "cut off for less", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, apart: 30},
 		{name: "it is another topology's that runs", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, runs: true, other: true, apart: 31},
 		{name: "supervisor alive, worker missed for long", master: 2, reporting: 500, ofMaster: ok, ofWorker: ok, apart: 121, workerLost: true},
@@ -84,18 +85,18 @@ func TestWhoIsLost(t *testing.T) {
 					return sup, time.Duration(c.ofWorker) * time.Second
 				},
 			}
-			s.apart = func(string) time.Duration { return time.Duration(c.apart) * time.Second }
+			s.apart = map[string]time.Duration{place.ID(): time.Duration(c.apart) * time.Second}
 			if s.launching = c.noRun; !c.noRun {
 				s.run = &cluster.RunStatus{}
 				if c.connected {
 					s.run.Workers = []string{place.ID()}
 				}
 			}
-			var want []cluster.Slot
+			want := map[cluster.Slot]bool{}
 			if c.workerLost {
-				want = []cluster.Slot{place.Slot}
+				want[place.Slot] = c.cut
 			}
-			if got := s.workersLost(l); !slices.Equal(got, want) {
+			if got := s.workersLost(l); !maps.Equal(got, want) {
 				t.Errorf("workers lost: %v, want %v", got, want)
 			}
 			if got := s.masterLost(l); got != c.masterLost {

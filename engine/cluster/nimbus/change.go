@@ -24,7 +24,7 @@ func (l *leader) facts(ctx context.Context, user string, s cluster.Submission) (
 		slotsMax:    l.Conf.Int("nimbus.slots.perTopology"),
 		tasksMax:    l.Conf.Int("nimbus.executors.perTopology"),
 		protected:   l.Conf.List("nimbus.protected.keys"),
-		blobs:       func(key string) (cluster.BlobRecord, bool) { return l.blobs.get(cluster.KeyOfBlob(key)) },
+		blobs:       l.blobOf,
 		defaults:    daemonconf.ForTopologies(l.Conf),
 	}
 	if t, ok := l.topologies.get(s.Name); ok {
@@ -41,11 +41,16 @@ func (l *leader) facts(ctx context.Context, user string, s cluster.Submission) (
 	switch {
 	case err == nil:
 		is.binary = &o
-		l.unused[o.Name] = time.Now() // its submission is on its way
-	case !errors.Is(err, cluster.ErrNotFound):
+		l.needed(cluster.ObjectsBinaries, o.Name) // its submission is on its way
+	case errors.Is(err, cluster.ErrUnavailable) || ctx.Err() != nil:
 		return is, err
+	default: // it is not there, or damaged; an upload makes it good
 	}
 	return is, nil
+}
+
+func (l *leader) blobOf(key string) (cluster.BlobRecord, bool) {
+	return l.blobs.get(cluster.KeyOfBlob(key))
 }
 
 // check says what speaks against a submission before its program is uploaded.
@@ -58,10 +63,9 @@ func (l *leader) check(ctx context.Context, user string, s cluster.Submission) (
 		return cluster.Checked{}, err
 	}
 	_, f := check(s, is)
-	if is.binary != nil {
-		checkUploaded(&f, s, is)
-	}
-	return cluster.Checked{Problems: f.problems, Warnings: f.warnings, HasBinary: is.binary != nil}, nil
+	var upload findings // what another upload makes good
+	checkUploaded(&upload, s, is)
+	return cluster.Checked{Problems: f.problems, Warnings: f.warnings, HasBinary: len(upload.problems) == 0}, nil
 }
 
 func (l *leader) submit(ctx context.Context, user string, s cluster.Submission) (cluster.Submitted, error) {
@@ -125,11 +129,36 @@ func (l *leader) exchange(ctx context.Context, t cluster.Topology, command clust
 	if err != nil {
 		return err
 	}
-	next.Start.From = "latest"
+	if _, began := l.assignments.get(t.ID); !began {
+		return l.substitute(ctx, t, command, next)
+	}
+	next.Start.From = cluster.FromHead
 	t.Previous, t.Status, t.Step, t.Next = t.Status, status, cluster.StepDrain, &next
-	t.Deadline = wall().Add(wait)
+	t.Deadline = l.clock.now().Add(wait)
 	t.UpdateSecs = cmp.Or(max(secs, 0), int(l.limits.update/time.Second))
 	t.Error = ""
+	return l.wrote(l.topologies.set(ctx, t.Name, t))
+}
+
+// substitute replaces the version of a topology that has not begun, because it waits for
+// slots: nothing is to be stopped, and it is still to begin where its submission says. What
+// was to go back to something could do so twice, if it has begun where nobody sees it.
+func (l *leader) substitute(ctx context.Context, t cluster.Topology, command cluster.Command, next cluster.Version) error {
+	start := t.Version.Start
+	if start.From != "" && start.From != "latest" && start.From != cluster.FromHead {
+		return fmt.Errorf("topology %s has not begun yet, which it is to do from %s: kill it, and submit it as it is to be", t.Name, start.From)
+	}
+	if command == cluster.CommandRebalance {
+		next.Start = start
+	}
+	if next.Start.From == "" || start.From == cluster.FromHead {
+		next.Start.From = start.From
+	}
+	if err := l.unassigned(ctx, t); err != nil {
+		return l.wrote(err)
+	}
+	next.Epoch = t.Version.Epoch + 1
+	t.Version, t.Error = next, ""
 	return l.wrote(l.topologies.set(ctx, t.Name, t))
 }
 
@@ -142,11 +171,14 @@ func (l *leader) kill(ctx context.Context, user string, k cluster.Kill) error {
 	if t.Status, err = cluster.Transition(t.Name, was, cluster.CommandKill); err != nil {
 		return err
 	}
+	if k.NoCheckpoint { // what would be waited for is not kept
+		k.WaitSecs = max(k.WaitSecs, 0)
+	}
 	wait, err := l.waitOf(t, k.WaitSecs)
 	if err != nil {
 		return err
 	}
-	now := wall()
+	now := l.clock.now()
 	if over := was == cluster.Killed && !now.Before(t.Deadline); !over { // the end has begun
 		settle(&t)
 		t.Deadline = now.Add(wait)
@@ -187,6 +219,10 @@ func (l *leader) rebalance(ctx context.Context, user string, r cluster.Rebalance
 	}
 	next, f := rebalanced(t.Version, r)
 	checkQuotas(&f, next, facts{slotsMax: l.Conf.Int("nimbus.slots.perTopology"), tasksMax: l.Conf.Int("nimbus.executors.perTopology")})
+	checkSize(&f, next)
+	if _, set := r.Config[config.KeyBlobs]; set {
+		checkBlobs(&f, next.Blobs, facts{user: user, permissions: l.permissions, blobs: l.blobOf})
+	}
 	for _, key := range l.Conf.List("nimbus.protected.keys") {
 		if _, set := r.Config[key]; set {
 			f.problem("%s may be set by no topology (nimbus.protected.keys)", key)
@@ -215,6 +251,9 @@ func rebalanced(v cluster.Version, r cluster.Rebalance) (cluster.Version, findin
 	f.fail(checkFixed(maps.Collect(now.Set()), v.Config))
 	if _, set := r.Config["topology.workers"]; set {
 		v.Workers = conf.Int("topology.workers")
+	}
+	if _, set := r.Config[config.KeyBlobs]; set {
+		v.Blobs = blobsOf(conf)
 	}
 	if r.Workers > 0 {
 		v.Workers = r.Workers

@@ -34,7 +34,7 @@ func TestUpdateReplacesWhatRuns(t *testing.T) {
 		}
 		now := w.runs("wc")
 		if now.Topology.Status != cluster.Active || now.Topology.Version.Binary != s.Binary || now.Topology.Version.Epoch != 2 || now.Topology.ID != old.Topology.ID ||
-			now.Topology.Version.Start.From != "latest" || now.Topology.Before != nil || now.Topology.Error != "" {
+			now.Topology.Version.Start.From != cluster.FromHead || now.Topology.Before != nil || now.Topology.Error != "" {
 			t.Errorf("after the update: %+v", now.Topology)
 		}
 	})
@@ -315,4 +315,36 @@ func TestUpdateThatCommitsDuringAnOutageStays(t *testing.T) {
 			t.Errorf("after the outage: %+v", now.Topology)
 		}
 	})
+}
+
+// A new version that dies at its start says nothing by itself: its processes tell.
+func TestUpdateThatCrashesSaysHow(t *testing.T) {
+	v := view{settled: true, now: time.Unix(100, 0), topology: cluster.Topology{
+		Name: "wc", Status: cluster.Updating, Step: cluster.StepTry, UpdateSecs: 60, Before: &cluster.Version{}, Deadline: time.Unix(99, 0),
+	}, ends: []string{"its master on sup-a was started 5 times and ended at last with exit status 2"}}
+	for run, want := range map[*cluster.RunStatus]string{
+		nil: "it committed nothing in 60 s, its topology master has not come up: its master on sup-a was started 5 times and ended at last with exit status 2; see isobar logs wc",
+		{Phase: cluster.PhaseStarting, Regions: []cluster.RegionState{{Name: "count"}}}: "not running: count: its master on sup-a was started 5 times and ended at last with exit status 2; see isobar logs wc",
+	} {
+		v.run = run
+		if got := decide(v).topology.Error; !strings.HasPrefix(got, "the update was taken back: it committed nothing") || !strings.HasSuffix(got, want) {
+			t.Errorf("it is taken back with %q, want %q", got, want)
+		}
+	}
+}
+
+// Nimbus takes how processes have ended from the heartbeats.
+func TestEndsAreOfTheVersionThatRuns(t *testing.T) {
+	l := &leader{supervisors: &records[cluster.Supervisor]{kept: map[string]record[cluster.Supervisor]{"sup-a": {value: cluster.Supervisor{ID: "sup-a", Processes: []cluster.ProcessStatus{
+		{ID: "wc-1-1", Role: cluster.RoleMaster, Epoch: 2, Restarts: 4, Exit: "exit status 2"},
+		{ID: "wc-1-1", Role: cluster.RoleWorker, Epoch: 2, Exit: "no such program"},
+		{ID: "wc-1-1", Role: cluster.RoleWorker, Epoch: 2}, {ID: "wc-1-1", Role: cluster.RoleWorker, Epoch: 1, Exit: "old"}, {ID: "wd-1-1", Role: cluster.RoleWorker, Epoch: 2, Exit: "of another"},
+	}}}}}}
+	var all []string
+	for _, text := range l.ends(cluster.Topology{ID: "wc-1-1", Version: cluster.Version{Epoch: 2}}) {
+		all = append(all, text)
+	}
+	if want := []string{"its master on sup-a was started 5 times and ended at last with exit status 2", "its worker on sup-a: no such program"}; !slices.Equal(all, want) {
+		t.Errorf("ends %q, want %q", all, want)
+	}
 }

@@ -1,6 +1,7 @@
 package nimbus
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,16 +61,15 @@ func check(s cluster.Submission, is facts) (cluster.Version, findings) {
 	conf, total := totalConfig(&f, s, is)
 	v := cluster.Version{
 		Binary: s.Binary, Args: s.Args, Config: total, Workers: conf.Int("topology.workers"),
-		Components: s.Components, Start: s.Start, Blobs: s.Blobs, Platform: s.Platform,
+		Components: s.Components, Start: s.Start, Blobs: blobsOf(conf), Platform: s.Platform,
 	}
 	checkComponents(&f, s.Components)
 	checkQuotas(&f, v, is)
+	checkSize(&f, v)
 	checkProgram(&f, s, is)
 	checkStart(&f, s)
 	checkStore(&f, conf, is.supervisors)
-	for _, b := range s.Blobs {
-		checkBlob(&f, b, is)
-	}
+	checkBlobs(&f, v.Blobs, is)
 	if s.Update && is.now != nil {
 		f.fail(checkFixed(is.now.Version.Config, total))
 	}
@@ -170,6 +170,19 @@ func checkQuotas(f *findings, v cluster.Version, is facts) {
 	}
 	if n := tasks(v.Components); is.tasksMax > 0 && n > is.tasksMax {
 		f.problem("the topology has %d tasks: it may have %d at most (nimbus.executors.perTopology)", n, is.tasksMax)
+	}
+}
+
+// versionBytesMax is how large a version may be: a topology's record holds up to two, and its
+// assignment holds one beside all places.
+const versionBytesMax = 384 << 10
+
+// checkSize checks that a version fits into the records that will hold it.
+func checkSize(f *findings, v cluster.Version) {
+	text, err := json.Marshal(v)
+	f.fail(err)
+	if n := len(text); n > versionBytesMax {
+		f.problem("flags, configuration and components have %d bytes, at most %d are allowed: put what is large into a blob, or into a file", n, versionBytesMax)
 	}
 }
 
@@ -293,19 +306,29 @@ func checkFixed(old, changed map[string]any) error {
 	return errors.Join(errs...)
 }
 
-func checkBlob(f *findings, b cluster.Blob, is facts) {
-	if err := cluster.CheckBlobKey(b.Key); err != nil {
-		f.fail(err)
-		return
+// blobsOf returns the blobs that a configuration names.
+func blobsOf(conf config.Values) []cluster.Blob {
+	var all []cluster.Blob
+	for _, b := range conf.Blobs() {
+		all = append(all, cluster.Blob(b))
 	}
-	switch record, ok := is.blobs(b.Key); {
-	case !ok:
-		f.problem("blob %q does not exist: create it first", b.Key)
-	default:
+	return all
+}
+
+// checkBlobs checks that blobs are there, for whom they are to be given to.
+func checkBlobs(f *findings, blobs []cluster.Blob, is facts) {
+	for _, b := range blobs {
+		if err := cluster.CheckBlobKey(b.Key); err != nil {
+			f.fail(err)
+			continue
+		}
+		record, ok := is.blobs(b.Key)
+		if !ok {
+			f.problem("blob %q does not exist: create it first", b.Key)
+			continue
+		}
 		f.fail(is.permissions.AllowBlob(is.user, cluster.AccessRead, record))
-	}
-	if name := b.LocalName; strings.ContainsAny(name, `/\`) || name == "." || name == ".." {
-		f.problem("blob %q: its local name %q must be a plain file name", b.Key, name)
+		f.fail(record.Check(b.Key))
 	}
 }
 

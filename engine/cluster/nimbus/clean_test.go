@@ -90,6 +90,11 @@ func TestDamagedRecordIsLeftAlone(t *testing.T) {
 		if _, err := store.Bucket(w.ctx, cluster.TopologyBucket(d.Topology.ID), false); err != nil {
 			t.Errorf("its bucket: %v", err)
 		}
+		programs, err := store.Objects(w.ctx, cluster.ObjectsBinaries)
+		w.must(err)
+		if _, err := programs.Info(w.ctx, d.Topology.Version.Binary.SHA256); err != nil {
+			t.Errorf("its program: %v", err)
+		}
 	})
 }
 

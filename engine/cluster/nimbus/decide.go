@@ -27,6 +27,7 @@ type view struct {
 	topology   cluster.Topology
 	assignment *cluster.Assignment // nil: none
 	run        *cluster.RunStatus  // of the epoch of topology.Version; nil: none yet
+	ends       []string            // how processes of that epoch have ended
 	// settled: everybody has had the time to tell how he is since this nimbus began to
 	// lead, or the store came back. Before that no time limit is held against anybody.
 	settled bool
@@ -103,7 +104,7 @@ func again(t *cluster.Topology) { t.Version = after(t.Version.Epoch, t.Version, 
 // after returns what version is to be after an epoch. It goes on from the head.
 func after(epoch uint64, version cluster.Version, unmoved map[string]string) cluster.Version {
 	version.Epoch = epoch + 1
-	version.Start = cluster.StartSpec{From: "latest", Unmoved: unmoved}
+	version.Start = cluster.StartSpec{From: cluster.FromHead, Unmoved: unmoved}
 	return version
 }
 
@@ -224,8 +225,12 @@ func (v *view) trying(out *outcome) {
 // stuck says what is known of a version that has not committed in time.
 func (v *view) stuck() string {
 	text := fmt.Sprintf("it committed nothing in %d s", v.topology.UpdateSecs)
+	ends := ""
+	if len(v.ends) > 0 {
+		ends = fmt.Sprintf(": %s; see isobar logs %s", strings.Join(v.ends, ", "), v.topology.Name)
+	}
 	if v.run == nil {
-		return text + ", its topology master has not come up"
+		return text + ", its topology master has not come up" + ends
 	}
 	if v.run.Error != "" {
 		return text + ": " + v.run.Error
@@ -241,9 +246,9 @@ func (v *view) stuck() string {
 		}
 	}
 	if len(down) > 0 {
-		return fmt.Sprintf("%s, not running: %s", text, strings.Join(down, ", "))
+		text += ", not running: " + strings.Join(down, ", ")
 	}
-	return text
+	return text + ends
 }
 
 // takeBack lets what ran before take its place again, if the head is still where it was.

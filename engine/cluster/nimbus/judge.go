@@ -51,18 +51,23 @@ type Standing struct {
 	Launching          bool // nothing was heard of it since it was placed
 	// Supervisor returns the last heartbeat of a supervisor, and how long ago it came.
 	Supervisor func(id string) (cluster.Supervisor, time.Duration)
+	// Apart is how long Run has told that workers are not connected, Unlinked that two of them
+	// do not reach each other.
+	Apart    map[string]time.Duration
+	Unlinked map[[2]string]time.Duration
 }
 
 // Times are how long a leader waits for a sign of a supervisor, of a topology master, and
 // of one that was just placed.
 type Times struct{ Supervisor, Task, Launch time.Duration }
 
-// Lost returns who is to be placed anew: the topology master, and workers.
-func (s Standing) Lost(t Times) (master bool, workers []cluster.Slot) {
+// Lost returns who is to be placed anew: the topology master, and workers, with whether they
+// are to leave their machines.
+func (s Standing) Lost(t Times) (master bool, workers map[cluster.Slot]bool) {
 	l := limits{supervisor: t.Supervisor, task: t.Task, launch: t.Launch}
 	is := standing{
 		assignment: s.Assignment, run: s.Run, silence: s.Silence, reporting: s.Reporting,
-		launching: s.Launching, supervisor: s.Supervisor,
+		launching: s.Launching, supervisor: s.Supervisor, apart: s.Apart, unlinked: s.Unlinked,
 	}
 	return is.masterLost(l), is.workersLost(l)
 }

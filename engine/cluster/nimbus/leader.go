@@ -35,6 +35,7 @@ type leader struct {
 	stale   bool      // a write has failed: all is read again before the next
 	swept   time.Time // when the coordination store was last tidied up
 	away    bool      // the store did not answer
+	clock   clock     // deadlines are set and compared by it
 
 	asks   chan ask
 	events chan event
@@ -49,30 +50,31 @@ type bucket struct {
 	since time.Time
 	// still is since when its master has told that it does not run; zero: it does.
 	still time.Time
-	// apart is since when each worker of the assignment of that number has been missed.
-	apart  map[string]time.Time
-	number uint64
+	// apart are the workers of the assignment of that number that are missed, unlinked the
+	// pairs of them that do not reach each other.
+	apart    spells[string]
+	unlinked spells[[2]string]
+	number   uint64
 }
 
-// miss notes which workers of an assignment are connected, and returns how long one is not.
-func (b *bucket) miss(a cluster.Assignment, connected []string, now time.Time) func(worker string) time.Duration {
-	if b.apart == nil || b.number != a.Number {
-		b.apart, b.number = map[string]time.Time{}, a.Number
+// note takes in what the topology master has told last of the workers of an assignment.
+func (b *bucket) note(a cluster.Assignment, now time.Time) {
+	if b.number != a.Number {
+		b.forgive()
+		b.number = a.Number
 	}
+	var missed []string
 	for _, w := range a.Workers {
-		if since, missed := b.apart[w.ID()]; slices.Contains(connected, w.ID()) {
-			delete(b.apart, w.ID())
-		} else if !missed || since.After(now) {
-			b.apart[w.ID()] = now
+		if !slices.Contains(b.run.Workers, w.ID()) {
+			missed = append(missed, w.ID())
 		}
 	}
-	return func(worker string) time.Duration {
-		if since, missed := b.apart[worker]; missed {
-			return now.Sub(since)
-		}
-		return 0
-	}
+	b.apart = b.apart.next(missed, now)
+	b.unlinked = b.unlinked.next(b.run.Unlinked, now)
 }
+
+// forgive has whatever is held against workers count from now on.
+func (b *bucket) forgive() { b.apart, b.unlinked = nil, nil }
 
 // ask is a request for the loop.
 type ask struct {
@@ -96,10 +98,13 @@ func (s *signs) reset(now time.Time) { s.since, s.last = now, map[string]time.Ti
 
 func (s *signs) sign(who string, now time.Time) { s.last[who] = now }
 
+// heard reports whether somebody was heard of since it is counted.
+func (s *signs) heard(who string) bool { return !s.last[who].Before(s.since) }
+
 // silence is how long somebody has not been heard of.
 func (s *signs) silence(who string, now time.Time) time.Duration {
-	if last := s.last[who]; last.After(s.since) {
-		return now.Sub(last)
+	if s.heard(who) {
+		return now.Sub(s.last[who])
 	}
 	return now.Sub(s.since)
 }
@@ -125,16 +130,13 @@ func (l *leader) open(ctx context.Context) error {
 	l.unused = map[string]time.Time{}
 	l.heard.reset(time.Now())
 	for _, t := range l.topologies.all() {
-		b, err := l.bucketOf(ctx, t.ID)
-		if err != nil {
+		_, err := l.bucketOf(ctx, t.ID)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, errors.Is(err, errDeposed), errors.Is(err, cluster.ErrUnavailable), errors.Is(err, errMoved):
 			return err
-		}
-		for _, key := range []string{cluster.KeyIntent, cluster.KeyAssignment} {
-			if value, ok := b.get(key); ok {
-				if err := b.set(ctx, key, value); err != nil {
-					return err
-				}
-			}
+		default: // it is tried again, and must not keep the others from being led
+			l.Log.Warn("a topology cannot be led", "topology", t.Name, "id", t.ID, "error", err)
 		}
 	}
 	return l.watch(ctx, l.supervisors.bucket, "")
@@ -153,7 +155,7 @@ func (l *leader) mark(ctx context.Context) error {
 	return err
 }
 
-// bucketOf opens the bucket of a topology, and makes and watches it if need be.
+// bucketOf opens the bucket of a topology, and makes, claims and watches it if need be.
 func (l *leader) bucketOf(ctx context.Context, id string) (*bucket, error) {
 	if b, ok := l.own[id]; ok {
 		return b, nil
@@ -163,6 +165,13 @@ func (l *leader) bucketOf(ctx context.Context, id string) (*bucket, error) {
 		return nil, err
 	}
 	b := &bucket{records: r, since: time.Now()}
+	for _, key := range []string{cluster.KeyIntent, cluster.KeyAssignment} {
+		if value, ok := b.get(key); ok {
+			if err := b.set(ctx, key, value); err != nil {
+				return nil, err
+			}
+		}
+	}
 	b.read()
 	ctx, b.stop = context.WithCancel(ctx)
 	if err := l.watch(ctx, r.bucket, id); err != nil {
@@ -193,14 +202,20 @@ func (b *bucket) read() (heard bool) {
 	return true
 }
 
-// watch sends what a bucket's watch says to the loop, until ctx ends.
+// watch sends what a bucket's watch says to the loop, until ctx ends. That the watch of a
+// topology's bucket has told what there is when it was opened is no outage.
 func (l *leader) watch(ctx context.Context, b cluster.Bucket, id string) error {
 	entries, err := b.Watch(ctx, "")
 	if err != nil {
 		return err
 	}
+	opening := id != ""
 	l.running.Go(func() {
 		for e := range entries {
+			if e.Key == "" && opening {
+				opening = false
+				continue
+			}
 			select {
 			case l.events <- event{id, e}:
 			case <-ctx.Done():
@@ -251,28 +266,33 @@ func (l *leader) take(e event) bool {
 	}
 	if e.id == "" {
 		old, was := l.supervisors.get(e.entry.Key)
-		late := l.silentSupervisor(e.entry.Key, now)
+		news := !l.heard.heard(e.entry.Key) || l.silentSupervisor(e.entry.Key, now)
 		if !l.supervisors.see(e.entry) || e.entry.Value == nil {
 			return false
 		}
 		l.heard.sign(e.entry.Key, now)
 		s, _ := l.supervisors.get(e.entry.Key)
-		return !was || late || !sameSupervisor(old, s)
+		return !was || news || !sameSupervisor(old, s)
 	}
 	b, ok := l.own[e.id]
 	if !ok || !b.see(e.entry) || e.entry.Key != cluster.KeyStatus {
 		return false
 	}
+	return l.hear(e.id, b, now)
+}
+
+// hear takes in what a topology master tells. It returns whether that calls for a look.
+func (l *leader) hear(id string, b *bucket, now time.Time) bool {
 	old := b.run
 	if !b.read() {
 		return false
 	}
-	l.heard.sign(masterOf(e.id), now)
+	l.heard.sign(masterOf(id), now)
 	if old == nil || old.Incarnation != b.run.Incarnation || old.Epoch != b.run.Epoch {
 		b.since = now
 		return true
 	}
-	return old.Phase != b.run.Phase || !slices.Equal(old.Workers, b.run.Workers) || l.changing(e.id)
+	return old.Phase != b.run.Phase || !slices.Equal(old.Workers, b.run.Workers) || !slices.Equal(old.Unlinked, b.run.Unlinked) || l.changing(id)
 }
 
 // masterOf names the topology master among those who are heard of.
@@ -306,6 +326,17 @@ func (l *leader) silentSupervisor(id string, now time.Time) bool {
 	return l.heard.silence(id, now) > l.limits.supervisor
 }
 
+// undecided reports whether there is a supervisor that has not been heard of and still has
+// time: nobody is given work before, as all of it would go to the dead, or to who is heard first.
+func (l *leader) undecided(now time.Time) bool {
+	for id := range l.supervisors.all() {
+		if !l.heard.heard(id) && !l.silentSupervisor(id, now) {
+			return true
+		}
+	}
+	return false
+}
+
 // present returns the supervisors that are alive.
 func (l *leader) present(now time.Time) []cluster.Supervisor {
 	var all []cluster.Supervisor
@@ -328,10 +359,7 @@ func (l *leader) answer(ctx, asked context.Context, user string, body []byte) ([
 	var pass passing
 	err := errDeposed
 	a := ask{done: make(chan struct{}), do: func(ctx context.Context) {
-		if l.stale || l.away {
-			l.look(ctx)
-		}
-		if err = l.ready(); err == nil {
+		if err = l.ready(ctx); err == nil {
 			reply, pass, err = l.handle(ctx, user, call)
 		}
 	}}
@@ -357,13 +385,14 @@ func (l *leader) answer(ctx, asked context.Context, user string, body []byte) ([
 // passing passes a request on to somebody else.
 type passing func(ctx context.Context) ([]byte, error)
 
-// ready reports whether requests can be answered.
-func (l *leader) ready() error {
-	switch {
-	case !l.lease.valid():
-		return errDeposed
-	case l.stale || l.away:
+// ready reports whether requests can be answered. What could not be done for one topology
+// is no reason not to.
+func (l *leader) ready(ctx context.Context) error {
+	if (l.stale || l.away) && l.lease.valid() && !l.current(ctx) {
 		return errors.New("nimbus waits for the coordination store: ask again")
+	}
+	if !l.lease.valid() {
+		return errDeposed
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,7 +59,8 @@ func acquire(ctx context.Context, store cluster.Store, holder string, length tim
 				return l, nil
 			}
 		case held.Revision != seen:
-			seen, since = held.Revision, now
+			// From after the read on: what was read may have been written in the middle of it.
+			seen, since = held.Revision, time.Now()
 		case now.Sub(since) >= length:
 			if l.attempt(ctx, now, l.over(held.Revision)) == nil {
 				return l, nil
@@ -81,11 +83,12 @@ func (l *lease) look(ctx context.Context, store cluster.Store) (*cluster.Entry, 
 	if l.bucket, err = store.Bucket(ctx, cluster.BucketNimbus, true); err != nil {
 		return nil, err
 	}
-	e, err := l.bucket.Get(ctx, cluster.KeyLeader)
-	if errors.Is(err, cluster.ErrNotFound) {
-		return nil, nil
+	entries, err := l.bucket.List(ctx) // which has it even if it is damaged: somebody must lead
+	i := slices.IndexFunc(entries, func(e cluster.Entry) bool { return e.Key == cluster.KeyLeader })
+	if err != nil || i < 0 {
+		return nil, err
 	}
-	return &e, err
+	return &entries[i], nil
 }
 
 type writing func(ctx context.Context, key string, value []byte) (uint64, error)

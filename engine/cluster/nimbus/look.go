@@ -23,15 +23,8 @@ const stepsMax = 8
 // look brings everything to where it is to be, as far as it can now, and returns after how
 // long to look again at the latest.
 func (l *leader) look(ctx context.Context) time.Duration {
-	if !l.Store.Connected() || !l.lease.answered() {
-		l.away = true
+	if !l.current(ctx) {
 		return retry
-	}
-	if l.away || l.stale {
-		if err := l.reload(ctx); err != nil {
-			l.Log.Warn("reading everything again", "error", err)
-			return retry
-		}
 	}
 	var errs []error
 	outcomes := map[string]outcome{}
@@ -55,7 +48,23 @@ func (l *leader) look(ctx context.Context) time.Duration {
 		l.stale = true
 		return retry
 	}
-	return l.next(time.Now())
+	return l.next(l.clock.now())
+}
+
+// current makes sure that what is known is what the store has. It returns false if the store
+// does not answer.
+func (l *leader) current(ctx context.Context) bool {
+	if !l.Store.Connected() || !l.lease.answered() {
+		l.away = true
+		return false
+	}
+	if l.away || l.stale {
+		if err := l.reload(ctx); err != nil {
+			l.Log.Warn("reading everything again", "error", err)
+			return false
+		}
+	}
+	return true
 }
 
 // next returns how long there is nothing to do unless something changes.
@@ -72,14 +81,22 @@ func (l *leader) next(now time.Time) time.Duration {
 // reload reads again what this leader alone writes: a write has failed, or the store was
 // away. After the latter everybody has a fresh lease.
 func (l *leader) reload(ctx context.Context) error {
-	errs := []error{l.topologies.load(ctx), l.assignments.load(ctx), l.secrets.load(ctx), l.blobs.load(ctx), l.supervisors.load(ctx)}
+	errs := []error{l.topologies.load(ctx), l.assignments.load(ctx), l.secrets.load(ctx), l.blobs.load(ctx), l.reloadSupervisors(ctx)}
 	for id, b := range l.own {
-		if err := b.load(ctx); err != nil {
+		last := b.kept[cluster.KeyStatus].revision
+		switch err := b.load(ctx); {
+		case errors.Is(err, cluster.ErrNotFound): // it is made anew when it is needed
+			b.stop()
+			delete(l.own, id)
+			continue
+		case err != nil:
 			errs = append(errs, fmt.Errorf("topology %s: %w", id, err))
 		}
-		b.read()
+		if b.kept[cluster.KeyStatus].revision != last {
+			l.hear(id, b, time.Now())
+		}
 		if l.away {
-			b.apart = nil
+			b.forgive()
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -90,6 +107,18 @@ func (l *leader) reload(ctx context.Context) error {
 	}
 	l.away, l.stale = false, false
 	return nil
+}
+
+// reloadSupervisors reads the heartbeats again. The watch has no news of those any more.
+func (l *leader) reloadSupervisors(ctx context.Context) error {
+	known := l.supervisors.kept
+	err := l.supervisors.load(ctx)
+	for id, now := range l.supervisors.kept {
+		if now.revision != known[id].revision {
+			l.heard.sign(id, time.Now())
+		}
+	}
+	return err
 }
 
 // settle decides about a topology, and does what is decided, until nothing changes any more.
@@ -123,16 +152,22 @@ func (l *leader) view(ctx context.Context, t cluster.Topology) (view, error) {
 	}
 	now := time.Now()
 	v := view{
-		now:       now.UTC().Round(0), // deadlines are kept, so they have the wall clock's time only
+		now:       l.clock.now(),
 		stopLimit: l.limits.stop,
 		topology:  t,
-		settled:   now.Sub(l.heard.since) >= l.limits.supervisor,
+		settled:   now.Sub(l.heard.since) >= l.limits.supervisor+l.limits.task,
+	}
+	if err, damaged := l.assignments.damaged[t.ID]; damaged {
+		return view{}, err // what runs is not known
 	}
 	if a, ok := l.assignments.get(t.ID); ok {
 		v.assignment = &a
 	}
 	if b.run != nil && b.run.Epoch == t.Version.Epoch {
 		v.run = b.run
+	}
+	for _, text := range l.ends(t) {
+		v.ends = append(v.ends, text)
 	}
 	return v, nil
 }
@@ -207,6 +242,9 @@ func (b *bucket) put(ctx context.Context, key string, value any) error {
 	if old, ok := b.get(key); ok && bytes.Equal(old, text) {
 		return nil
 	}
+	if _, damaged := b.damaged[key]; damaged {
+		return b.mend(ctx, key, text)
+	}
 	return b.set(ctx, key, text)
 }
 
@@ -243,9 +281,22 @@ func (l *leader) secret(ctx context.Context, a cluster.Assignment) error {
 
 func randomText() string { return rand.Text() }
 
+// unassigned proves that a topology has no assignment, by making one and removing it: what was
+// listed may be of a server that is behind.
+func (l *leader) unassigned(ctx context.Context, t cluster.Topology) error {
+	none := cluster.Assignment{Topology: t.Name, ID: t.ID, Version: cluster.Version{Epoch: t.Version.Epoch + 1}, Stop: true}
+	if err := l.assignments.create(ctx, t.ID, none); err != nil {
+		return fmt.Errorf("making sure that nothing is assigned: %w", err)
+	}
+	return l.assignments.remove(ctx, t.ID)
+}
+
 // forget removes all that there is of a killed topology. The record is last, as its name is
 // free then.
 func (l *leader) forget(ctx context.Context, t cluster.Topology) error {
+	if err := l.unassigned(ctx, t); err != nil {
+		return err
+	}
 	if err := l.deleteBucket(ctx, t.ID); err != nil {
 		return err
 	}

@@ -86,7 +86,14 @@ func New(o Options) (*Nimbus, error) {
 
 // Run stands by and leads, by turns, until ctx ends.
 func (n *Nimbus) Run(ctx context.Context) {
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
 		l, err := acquire(ctx, n.Store, n.ID, n.limits.lease)
 		if err != nil {
 			return
@@ -100,6 +107,7 @@ func (n *Nimbus) Run(ctx context.Context) {
 			return
 		}
 		n.Log.Warn("leading no longer", "nimbus", n.ID, "error", err)
+		again.Reset(retry) // what cannot be read now is not read sooner by asking without a pause
 	}
 }
 
@@ -113,6 +121,7 @@ func (n *Nimbus) lead(ctx context.Context, l *lease) error {
 	lead := &leader{
 		Nimbus:  n,
 		lease:   l,
+		clock:   newClock(),
 		running: &running,
 		asks:    make(chan ask),
 		events:  make(chan event),

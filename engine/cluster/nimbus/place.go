@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/cluster/schedule"
-	"github.com/isobar-io/isobar/engine/config"
 )
 
 // place has the scheduler say where everything runs, and writes the assignments that differ.
@@ -20,7 +20,9 @@ func (l *leader) place(ctx context.Context, outcomes map[string]outcome) error {
 	var errs []error
 	var view schedule.View
 	for id, s := range l.supervisors.all() {
-		view.Supervisors = append(view.Supervisors, schedule.Supervisor{Supervisor: labelled(s), Alive: !l.silentSupervisor(id, now)})
+		alive := !l.undecided(now) && !l.silentSupervisor(id, now)
+		s.Ports = l.freed(s)
+		view.Supervisors = append(view.Supervisors, schedule.Supervisor{Supervisor: labelled(s), Alive: alive})
 	}
 	var wanted []cluster.Topology
 	for name, t := range l.topologies.all() {
@@ -60,6 +62,18 @@ func (l *leader) place(ctx context.Context, outcomes map[string]outcome) error {
 	return errors.Join(errs...)
 }
 
+// freed returns the ports of a supervisor without those of topologies that are not known, as
+// when the store has lost everything: such a topology runs until its name is submitted again.
+func (l *leader) freed(s cluster.Supervisor) []int {
+	return slices.DeleteFunc(slices.Clone(s.Ports), func(port int) bool {
+		return slices.ContainsFunc(s.Processes, func(p cluster.ProcessStatus) bool {
+			name, ok := cluster.NameOfID(p.ID)
+			_, known := l.topologies.get(name)
+			return ok && !known && p.Running && p.Role == cluster.RoleWorker && p.Port == port
+		})
+	})
+}
+
 // waits notes why a topology has not what it wants; "" if it has.
 func (l *leader) waits(name, why string) {
 	if l.waiting[name] == why {
@@ -85,47 +99,32 @@ func (l *leader) places(t cluster.Topology, a cluster.Assignment, now time.Time)
 	if b := l.own[t.ID]; b != nil && b.run != nil && b.run.Epoch == a.Version.Epoch {
 		s.run = b.run
 		s.reporting = min(now.Sub(b.since), now.Sub(l.heard.since))
-		s.apart = b.miss(a, b.run.Workers, now)
+		b.note(a, now)
+		s.apart, s.unlinked = b.apart.lengths(now), b.unlinked.lengths(now)
 	}
 	if at, ok := l.placed[t.ID]; ok {
 		s.launching = now.Sub(at) <= s.silence
 		s.silence = min(s.silence, now.Sub(at))
 	}
 	s.launching = s.launching || s.run == nil
-	lost := map[cluster.Slot]bool{}
-	for _, slot := range s.workersLost(l.limits) {
-		lost[slot] = true
+	lost := s.workersLost(l.limits)
+	if l.undecided(now) { // those that are left would be given all of it
+		lost = nil
 	}
 	for _, w := range a.Workers {
-		places = append(places, schedule.Place{WorkerPlace: w, Dead: lost[w.Slot]})
+		avoid, dead := lost[w.Slot]
+		places = append(places, schedule.Place{WorkerPlace: w, Dead: dead, Avoid: avoid})
 	}
 	return places, a.Master, s.masterLost(l.limits)
 }
 
-// bind ties a topology whose checkpoints are in a folder of one machine to that machine: on
-// another one it would begin from nothing. It returns why it cannot run, if it cannot.
-func (l *leader) bind(ctx context.Context, t *cluster.Topology, now time.Time) (why string, err error) {
-	conf, err := config.OfJSON("", t.Version.Config)
-	if err != nil {
-		return fmt.Sprintf("its configuration is refused by this version of Isobar: %v", err), nil
-	}
-	if t.Machine != "" || !unshared(conf) {
-		return "", nil
-	}
-	switch all := machines(l.present(now)); {
-	case len(all) == 0:
-		return "no supervisor is alive", nil
-	case len(all) > 1:
-		return fmt.Sprintf("its checkpoints are in a folder, %s, and there are %d machines by now: it is not known which has it. Submit it again with a store that all of them see", conf.String("checkpoint.store"), len(all)), nil
-	default:
-		t.Machine = all[0]
-	}
-	return "", l.topologies.set(ctx, t.Name, *t)
-}
-
 // assignTo writes the assignment that follows from a placement, unless it is there.
 func (l *leader) assignTo(ctx context.Context, t cluster.Topology, p schedule.Placement, now time.Time) error {
-	l.waits(t.Name, strings.Join(p.Conditions, "; "))
+	why := strings.Join(p.Conditions, "; ")
+	if why != "" && l.undecided(now) {
+		why = "it is not known yet which supervisors are alive"
+	}
+	l.waits(t.Name, why)
 	if p.Master == "" || len(p.Workers) == 0 || len(p.Unplaced) > 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 type record[T any] struct {
 	value    T
 	revision uint64
+	doubted  bool // a write was refused since: the store has another one
 }
 
 // records are the values in a bucket, as the leader has last read or written them. Its
@@ -24,8 +25,14 @@ type records[T any] struct {
 	bucket  cluster.Bucket
 	fence   fence
 	kept    map[string]record[T]
-	others  []string         // keys that hold something else
-	damaged map[string]error // keys whose values cannot be read; they are left alone
+	others  []string          // keys that hold something else
+	damaged map[string]damage // keys whose values cannot be read; they are left alone
+}
+
+// damage is why a value cannot be read, and its revision.
+type damage struct {
+	error
+	revision uint64
 }
 
 // fence guards writes. It returns a context that ends with the lease, or an error if that is
@@ -45,13 +52,33 @@ func openRecords[T any](ctx context.Context, store cluster.Store, name string, f
 	return r, r.load(ctx)
 }
 
-// load reads all of the bucket.
+// load reads all of the bucket. A list may come from a server that is behind: what is known
+// to be newer stays, so that a command that was acknowledged is not forgotten, unless a write
+// was refused: the store may have been put back to an older copy.
 func (r *records[T]) load(ctx context.Context) error {
 	entries, err := r.bucket.List(ctx)
 	if err != nil {
 		return err
 	}
-	r.kept, r.damaged = map[string]record[T]{}, map[string]error{}
+	known := r.kept
+	r.kept, r.damaged = map[string]record[T]{}, map[string]damage{}
+	for _, e := range entries {
+		if old, ok := known[e.Key]; ok && old.revision > e.Revision && !old.doubted {
+			r.kept[e.Key] = old
+		} else {
+			r.see(e)
+		}
+	}
+	return nil
+}
+
+// more takes in what is new in the bucket, such as what an earlier leader has made late.
+func (r *records[T]) more(ctx context.Context) error {
+	entries, err := r.bucket.List(ctx)
+	if err != nil {
+		return err
+	}
+	r.damaged = map[string]damage{}
 	for _, e := range entries {
 		r.see(e)
 	}
@@ -75,11 +102,11 @@ func (r *records[T]) see(e cluster.Entry) (changed bool) {
 	var v T
 	if err := json.Unmarshal(e.Value, &v); err != nil {
 		delete(r.kept, e.Key)
-		r.damaged[e.Key] = fmt.Errorf("the record %q cannot be read: %w", e.Key, err)
+		r.damaged[e.Key] = damage{fmt.Errorf("the record %q cannot be read: %w", e.Key, err), e.Revision}
 		return true
 	}
 	delete(r.damaged, e.Key)
-	r.kept[e.Key] = record[T]{v, e.Revision}
+	r.kept[e.Key] = record[T]{value: v, revision: e.Revision}
 	return true
 }
 
@@ -128,6 +155,17 @@ func (r *records[T]) set(ctx context.Context, key string, value T) error {
 	})
 }
 
+// mend replaces a value that cannot be read.
+func (r *records[T]) mend(ctx context.Context, key string, value T) error {
+	err := r.write(ctx, key, &value, func(ctx context.Context, text []byte) (uint64, error) {
+		return r.bucket.Update(ctx, key, text, r.damaged[key].revision)
+	})
+	if err == nil {
+		delete(r.damaged, key)
+	}
+	return err
+}
+
 func (r *records[T]) write(ctx context.Context, key string, value *T, do func(context.Context, []byte) (uint64, error)) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -140,9 +178,9 @@ func (r *records[T]) write(ctx context.Context, key string, value *T, do func(co
 	defer done()
 	revision, err := do(ctx, text)
 	if err != nil {
-		return moved(err)
+		return r.moved(key, err)
 	}
-	r.kept[key] = record[T]{*value, revision}
+	r.kept[key] = record[T]{value: *value, revision: revision}
 	return nil
 }
 
@@ -158,15 +196,20 @@ func (r *records[T]) remove(ctx context.Context, key string) error {
 	}
 	defer done()
 	if err := r.bucket.Delete(ctx, key, old.revision); err != nil && !errors.Is(err, cluster.ErrNotFound) {
-		return moved(err)
+		return r.moved(key, err)
 	}
 	delete(r.kept, key)
 	return nil
 }
 
-func moved(err error) error {
-	if errors.Is(err, cluster.ErrMoved) {
-		return fmt.Errorf("%w: %w", errMoved, err)
+// moved looks at why a key could not be written.
+func (r *records[T]) moved(key string, err error) error {
+	if !errors.Is(err, cluster.ErrMoved) {
+		return err
 	}
-	return err
+	if e, ok := r.kept[key]; ok {
+		e.doubted = true
+		r.kept[key] = e
+	}
+	return fmt.Errorf("%w: %w", errMoved, err)
 }

@@ -14,6 +14,45 @@ func freely(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return ctx, done, nil
 }
 
+// The store was put back to an older copy: what is known is of a later revision than there
+// is, and is given up as soon as a write tells so.
+func TestRecordsOfAnOlderCopy(t *testing.T) {
+	server := memcluster.New()
+	store := server.Connect("n")
+	ctx := t.Context()
+	r, err := openRecords[string](ctx, store, "b", freely)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"one", "two", "three"} {
+		if err := r.set(ctx, "k", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.DeleteBucket(ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	older, err := openRecords[string](ctx, server.Connect("n"), "b", freely)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := older.set(ctx, "k", "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.set(ctx, "k", "four"); !errors.Is(err, errMoved) {
+		t.Errorf("written over an older copy: %v", err)
+	}
+	if err := r.load(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := r.get("k"); v != "one" {
+		t.Errorf("read %q", v)
+	}
+	if err := r.set(ctx, "k", "two again"); err != nil {
+		t.Errorf("after it was read: %v", err)
+	}
+}
+
 func TestRecordsAreWrittenOverWhatWasSeen(t *testing.T) {
 	server := memcluster.New()
 	ctx := t.Context()

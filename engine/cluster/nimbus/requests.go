@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-io/isobar/engine/cluster"
 	"github.com/isobar-io/isobar/engine/cluster/daemonconf"
@@ -40,6 +43,8 @@ func (l *leader) handle(ctx context.Context, user string, call cluster.Call) (re
 		reply, err = with(call, func(n cluster.Named) (any, error) { return l.status(user, n.Name) })
 	case cluster.VerbSavepoint, cluster.VerbRollback, cluster.VerbHead, cluster.VerbLogs:
 		pass, err = l.passed(user, call)
+	case cluster.VerbBlobCheck, cluster.VerbBlobRead:
+		pass, err = l.passedBlob(user, call)
 	default:
 		reply, err = l.handleGeneral(ctx, user, call)
 	}
@@ -59,14 +64,14 @@ func (l *leader) handleGeneral(ctx context.Context, user string, call cluster.Ca
 		return l.list(user), nil
 	case cluster.VerbSupervisors:
 		return l.known(), nil
+	case cluster.VerbForget:
+		return with(call, func(n cluster.Named) (any, error) { return nil, l.forgetSupervisor(ctx, n.Name) })
 	case cluster.VerbHealth:
 		return l.health(), nil
 	case cluster.VerbConfig:
 		return daemonconf.Shown(l.Conf), nil
 	case cluster.VerbBlobs:
-		return l.listBlobs(ctx, user)
-	case cluster.VerbBlobRead:
-		return with(call, func(r cluster.BlobRead) (any, error) { return l.readBlob(ctx, user, r) })
+		return l.listBlobs(user), nil
 	case cluster.VerbBlobCreated:
 		return with(call, func(b cluster.BlobChange) (any, error) { return nil, l.createBlob(ctx, user, b) })
 	case cluster.VerbBlobUpdated:
@@ -185,13 +190,25 @@ func (l *leader) passedLogs(user string, call cluster.Call) (passing, error) {
 	return l.to(cluster.SupervisorService(logs.Slot.Supervisor), call, "supervisor "+logs.Slot.Supervisor), nil
 }
 
+// lookTime is how long a topology master or a supervisor may take to show what it has. One
+// that is frozen, or cut off without a word, would let others wait for minutes.
+const lookTime = 3 * time.Second
+
 func (l *leader) to(service string, call cluster.Call, who string) passing {
 	return func(ctx context.Context) ([]byte, error) {
 		body, err := json.Marshal(call)
 		if err != nil {
 			return nil, err
 		}
+		if call.Verb == cluster.VerbHead || call.Verb == cluster.VerbLogs {
+			var done context.CancelFunc
+			ctx, done = context.WithTimeout(ctx, lookTime)
+			defer done()
+		}
 		reply, err := l.Store.Request(ctx, service, body)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("asking %s: it does not answer within %v: its process or its machine is frozen, cut off or dead", who, lookTime)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("asking %s: %w", who, err)
 		}
@@ -211,10 +228,6 @@ func (l *leader) logLevel(ctx context.Context, user string, s cluster.SetLogLeve
 			f.problem("log level %q of %q must be debug, info, warn or error", level.Level, logger)
 		}
 	}
-	slices.Sort(f.problems)
-	if err := refused("setting log levels of "+s.Name, f.problems); err != nil {
-		return err
-	}
 	b, err := l.bucketOf(ctx, t.ID)
 	if err != nil {
 		return err
@@ -224,6 +237,20 @@ func (l *leader) logLevel(ctx context.Context, user string, s cluster.SetLogLeve
 		if err := json.Unmarshal(text, &intent); err != nil {
 			return err
 		}
+	}
+	var names []string
+	for _, c := range t.Version.Components {
+		names = append(names, c.ID)
+	}
+	for _, logger := range slices.Concat(slices.Collect(maps.Keys(s.Levels)), s.Remove) {
+		_, set := intent.LogLevels[logger] // it may be left from a version that had it
+		if logger != "" && !set && !slices.Contains(names, logger) {
+			f.problem("component %q does not exist, did you mean %s?", logger, config.Nearest(logger, names))
+		}
+	}
+	slices.Sort(f.problems)
+	if err := refused("setting log levels of "+s.Name, f.problems); err != nil {
+		return err
 	}
 	if intent.LogLevels == nil {
 		intent.LogLevels = map[string]cluster.Level{}

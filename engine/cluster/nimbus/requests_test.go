@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -50,6 +49,7 @@ func TestRefusedSubmissions(t *testing.T) {
 			{func(s *cluster.Submission) { s.Components[1].Tasks = 9 }, "the topology has 11 tasks: it may have 10 at most (nimbus.executors.perTopology)"},
 			{func(s *cluster.Submission) { s.Components[0].Spout = false }, "the topology has no spout: nothing would ever be emitted"},
 			{func(s *cluster.Submission) { s.Components = nil }, "the topology has no spout"},
+			{func(s *cluster.Submission) { s.Args = []string{strings.Repeat("x", 400_000)} }, "flags, configuration and components have 400"},
 			{func(s *cluster.Submission) { s.Components[1].Tasks = 0 }, `component "count" has 0 tasks, at least 1 is needed`},
 			{func(s *cluster.Submission) { s.Components[1].FirstTask = 7 }, `component "count" begins with task 7, must be 3`},
 			{func(s *cluster.Submission) { s.Components[1].ID = "in" }, `component "in" is there twice`},
@@ -66,8 +66,9 @@ func TestRefusedSubmissions(t *testing.T) {
 			{func(s *cluster.Submission) { s.Config = map[string]any{"checkpoint.store": "file:///data"} }, "checkpoint.store is file:///data, and the cluster has 3 machines: a folder of one is not seen by the others"},
 			{func(s *cluster.Submission) { s.Config = map[string]any{"checkpoint.store": "file://data"} }, `checkpoint store "file://data": must be file:// and an absolute path`},
 			{func(s *cluster.Submission) { s.Start.From = "newest" }, `--from newest: it must be latest, empty, or checkpoints: "newest" is not the name of a checkpoint`},
-			{func(s *cluster.Submission) { s.Blobs = []cluster.Blob{{Key: "dict"}} }, `blob "dict" does not exist: create it first`},
-			{func(s *cluster.Submission) { s.Blobs = []cluster.Blob{{Key: ".."}} }, `blob key ".." is the name of a folder`},
+			{blobMap(`{"dict":{}}`), `blob "dict" does not exist: create it first`},
+			{blobMap(`{"..":{"localname":"x"}}`), `blob key ".." is the name of a folder`},
+			{blobMap(`{"dict":{"localname":"d/x"}}`), `topology.blobstore.map: blob "dict": its localname is "d/x", must be the name of a file`},
 			{func(s *cluster.Submission) { s.Update = true }, "topology wc is not there, so it cannot be updated: submit it"},
 		} {
 			s := good
@@ -158,6 +159,7 @@ func TestRefusedCommands(t *testing.T) {
 			"-1 workers, at least 1 is needed":                                          {Workers: -1},
 			"topology.key.groups cannot be changed from 16 to 8":                        {Config: map[string]any{"topology.key.groups": 8}},
 			"did you mean topology.workers?":                                            {Config: map[string]any{"topology.wokers": 8}},
+			"flags, configuration and components have 400":                              {Config: map[string]any{"user.x": strings.Repeat("x", 400_000)}},
 			"checkpoint.retained may be set by no topology (nimbus.protected.keys)":     {Config: map[string]any{"checkpoint.retained": 8}},
 			"topology.workers is 9: a topology may have 4 workers at most (nimbus.slot": {Config: map[string]any{"topology.workers": 9}},
 		} {
@@ -258,8 +260,8 @@ func TestSecretsAndCredentials(t *testing.T) {
 		}
 		w.must(w.call("ann", cluster.VerbCredentials, cluster.SetCredentials{Name: "wc", Values: cluster.Credentials{"db": "pw"}}, nil))
 		until := time.Now().Add(20 * time.Second).UTC()
-		w.must(w.call("ann", cluster.VerbLogLevel, cluster.SetLogLevel{Name: "wc", Levels: map[string]cluster.Level{"": {Level: "debug", Until: until}, "x": {Level: "warn"}, "y": {Level: "info"}}}, nil))
-		w.must(w.call("ann", cluster.VerbLogLevel, cluster.SetLogLevel{Name: "wc", Remove: []string{"y"}}, nil))
+		w.must(w.call("ann", cluster.VerbLogLevel, cluster.SetLogLevel{Name: "wc", Levels: map[string]cluster.Level{"": {Level: "debug", Until: until}, "in": {Level: "warn"}, "count": {Level: "info"}}}, nil))
+		w.must(w.call("ann", cluster.VerbLogLevel, cluster.SetLogLevel{Name: "wc", Remove: []string{"count"}}, nil))
 		store := w.server.Connect("root")
 		b, err := store.Bucket(w.ctx, cluster.TopologyBucket(id), false)
 		w.must(err)
@@ -273,7 +275,7 @@ func TestSecretsAndCredentials(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		intent, _, err = w.told(w.ctx, store, id)
-		if w.must(err); len(intent.LogLevels) != 1 || intent.LogLevels["x"].Level != "warn" {
+		if w.must(err); len(intent.LogLevels) != 1 || intent.LogLevels["in"].Level != "warn" {
 			t.Errorf("intent a minute later %+v", intent)
 		}
 		w.must(w.call("ann", cluster.VerbRebalance, cluster.Rebalance{Name: "wc", WaitSecs: 0, Workers: 1}, nil))
@@ -353,48 +355,6 @@ func TestRequestsArePassedOn(t *testing.T) {
 		close(release)
 		if got := <-slow; got["verb"] != cluster.VerbSavepoint {
 			t.Errorf("savepoint: %v", got)
-		}
-	})
-}
-
-func TestBlobs(t *testing.T) {
-	bubble(t, func(w *world, _ []*machine) {
-		w.addNimbus("n1")
-		w.leads()
-		w.must(w.call("ann", cluster.VerbBlobCreated, cluster.BlobChange{Key: "my dict", ACL: []string{"u:bob:r", "o::---"}}, nil))
-		w.refuses("bob", cluster.VerbBlobCreated, cluster.BlobChange{Key: "my dict"}, `blob "my dict" exists already: update it`)
-		w.refuses("bob", cluster.VerbBlobCreated, cluster.BlobChange{Key: "a/b", ACL: []string{"bob"}}, `blob key "a/b"`, `access "bob": it must be`)
-		w.refuses("bob", cluster.VerbBlobUpdated, cluster.BlobChange{Key: "my dict"}, `user "bob" may not do this with blob "my dict": it takes -w-`)
-		w.refuses("bob", cluster.VerbBlobACL, cluster.BlobChange{Key: "my dict", ACL: []string{"o::rwa"}}, "it takes --a")
-		w.refuses("bob", cluster.VerbBlobDeleted, cluster.BlobChange{Key: "my dict"}, "it takes -w-")
-		w.refuses("ann", cluster.VerbBlobUpdated, cluster.BlobChange{Key: "dict"}, `blob "dict" does not exist: create it first`)
-		objects, err := w.server.Connect("ann").Objects(w.ctx, cluster.ObjectsBlobs)
-		w.must(err)
-		_, err = objects.Put(w.ctx, "my dict", io.Reader(strings.NewReader("words")), "", nil)
-		w.must(err)
-		sees := func(user string) []cluster.BlobInfo {
-			var list []cluster.BlobInfo
-			w.must(w.call(user, cluster.VerbBlobs, nil, &list))
-			return list
-		}
-		if list := sees("bob"); len(list) != 1 || list[0].Size != 5 || list[0].Owner != "ann" || list[0].Revision == "" || !slices.Equal(list[0].ACL, []string{"u:bob:r--", "o::---"}) {
-			t.Errorf("blobs %+v", list)
-		}
-		if list := sees("eve"); len(list) != 0 {
-			t.Errorf("others see %+v", list)
-		}
-		s := w.program("wc", "v1")
-		s.Blobs = []cluster.Blob{{Key: "my dict", LocalName: "d/x"}}
-		w.refuses("eve", cluster.VerbSubmit, s, `user "eve" may not do this with blob "my dict"`, `its local name "d/x" must be a plain file name`)
-		s.Blobs[0].LocalName = "d"
-		w.must(w.call("bob", cluster.VerbSubmit, s, nil))
-		w.refuses("ann", cluster.VerbBlobDeleted, cluster.BlobChange{Key: "my dict"}, `blob "my dict" is used by topology wc: kill that first`)
-		w.must(w.call("bob", cluster.VerbKill, cluster.Kill{Name: "wc"}, nil))
-		w.until(time.Minute, "it is gone", func() bool { return w.status("wc") == "gone" })
-		w.must(w.call("ann", cluster.VerbBlobUpdated, cluster.BlobChange{Key: "my dict", ACL: []string{"u:bob:w"}}, nil))
-		w.must(w.call("bob", cluster.VerbBlobDeleted, cluster.BlobChange{Key: "my dict"}, nil))
-		if _, err := objects.Info(w.ctx, "my dict"); !errors.Is(err, cluster.ErrNotFound) || len(sees("ann")) != 0 {
-			t.Errorf("after it was deleted: %v, %v", err, sees("ann"))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package nimbus
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -110,6 +111,7 @@ func (l *leader) health() cluster.Health {
 		h.Supervisors++
 		h.Slots += len(s.Ports)
 	}
+	h.Problems = append(h.Problems, l.strangers(now)...)
 	for _, a := range l.assignments.all() {
 		h.UsedSlots += len(a.Workers)
 		if _, ok := l.nameOf(a.ID); !ok {
@@ -129,7 +131,7 @@ func (l *leader) health() cluster.Health {
 			h.Problems = append(h.Problems, fmt.Sprintf("topology %s: %s", name, why))
 		}
 	}
-	for _, damaged := range []map[string]error{l.topologies.damaged, l.assignments.damaged, l.supervisors.damaged, l.secrets.damaged, l.blobs.damaged} {
+	for _, damaged := range []map[string]damage{l.topologies.damaged, l.assignments.damaged, l.supervisors.damaged, l.secrets.damaged, l.blobs.damaged} {
 		for _, err := range damaged {
 			h.Problems = append(h.Problems, err.Error())
 		}
@@ -157,7 +159,9 @@ func (l *leader) troubles(t cluster.Topology, now time.Time) []string {
 		if run.Error != "" {
 			all = append(all, run.Error)
 		}
-		if since := now.Sub(b.still); !b.still.IsZero() && since > l.limits.task {
+		if why := run.SaysUnlinked(); why != "" {
+			all = append(all, why)
+		} else if since := now.Sub(b.still); !b.still.IsZero() && since > l.limits.task {
 			all = append(all, fmt.Sprintf("it has not run for %.0f s: it waits for workers, or is being restored; see isobar status and get-errors", since.Seconds()))
 		}
 		for _, r := range run.Regions {
@@ -166,11 +170,56 @@ func (l *leader) troubles(t cluster.Topology, now time.Time) []string {
 			}
 		}
 	}
-	for _, s := range l.supervisors.all() {
-		for _, p := range s.Processes {
-			if p.ID == t.ID && p.Epoch == t.Version.Epoch && !p.Running && p.Restarts > 0 && p.Exit != "" {
-				all = append(all, fmt.Sprintf("its %s on %s was started %d times and ended at last with %s", p.Role, s.ID, p.Restarts+1, p.Exit))
+	for p, text := range l.ends(t) {
+		if !p.Running && p.Restarts > 0 {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// ends yields the processes of a topology's version of which one has ended, and how.
+func (l *leader) ends(t cluster.Topology) iter.Seq2[cluster.ProcessStatus, string] {
+	return func(yield func(cluster.ProcessStatus, string) bool) {
+		for _, s := range l.supervisors.all() {
+			for _, p := range s.Processes {
+				if p.ID != t.ID || p.Epoch != t.Version.Epoch || p.Exit == "" {
+					continue
+				}
+				text := fmt.Sprintf("its %s on %s was started %d times and ended at last with %s", p.Role, s.ID, p.Restarts+1, p.Exit)
+				if p.Restarts == 0 {
+					text = fmt.Sprintf("its %s on %s: %s", p.Role, s.ID, p.Exit)
+				}
+				if !yield(p, text) {
+					return
+				}
 			}
+		}
+	}
+}
+
+// strangers names the topologies that are not known and run all the same, as after the store
+// has lost its records.
+func (l *leader) strangers(now time.Time) []string {
+	var all []string
+	for id, s := range l.supervisors.all() {
+		if l.silentSupervisor(id, now) {
+			continue
+		}
+		var ids []string
+		for _, p := range s.Processes {
+			name, ok := cluster.NameOfID(p.ID)
+			_, assigned := l.assignments.get(p.ID)
+			_, damaged := l.assignments.damaged[p.ID]
+			if !ok || !p.Running || assigned || damaged || slices.Contains(ids, p.ID) {
+				continue
+			}
+			_, known := l.topologies.get(name)
+			if _, damaged := l.topologies.damaged[name]; known || damaged {
+				continue
+			}
+			ids = append(ids, p.ID)
+			all = append(all, fmt.Sprintf("supervisor %s runs %s, which is not known here (NATS has lost its records?): submit %s again with --from latest, and kill it then if it is not wanted", id, p.ID, name))
 		}
 	}
 	return all

@@ -27,13 +27,14 @@ type world struct {
 	mu      sync.Mutex
 	workers map[string]bool // topology id, epoch and worker id of those that run
 	heads   map[string]*head
-	started []string          // processes that were ever started: role, id, epoch, place
-	broken  map[string]string // error of the versions that do not work, by SHA-256
-	mute    map[string]bool   // versions that never commit
-	stuck   map[string]bool   // versions that do not come up, though their workers are connected
-	launch  time.Duration     // how long a topology master takes to say something
-	idle    map[string]bool   // versions that have nothing to commit
-	late    map[string]bool   // topologies, by id, that commit once more when their next epoch comes
+	started []string           // processes that were ever started: role, id, epoch, place
+	broken  map[string]string  // error of the versions that do not work, by SHA-256
+	mute    map[string]bool    // versions that never commit
+	stuck   map[string]bool    // versions that do not come up, though their workers are connected
+	launch  time.Duration      // how long a topology master takes to say something
+	idle    map[string]bool    // versions that have nothing to commit
+	late    map[string]bool    // topologies, by id, that commit once more when their next epoch comes
+	cuts    map[[2]string]bool // machines that are cut off from each other, by id
 }
 
 // head is the head of a topology in the checkpoint store.
@@ -51,6 +52,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, server: memcluster.New(), workers: map[string]bool{}, heads: map[string]*head{},
 		broken: map[string]string{}, mute: map[string]bool{}, stuck: map[string]bool{}, idle: map[string]bool{}, late: map[string]bool{},
+		cuts: map[[2]string]bool{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
@@ -72,6 +74,7 @@ type machine struct {
 
 	daemon    context.CancelFunc // ends the supervisor
 	processes map[string]context.CancelFunc
+	numbers   map[string]uint64 // of the assignments that they were started for
 	mu        sync.Mutex
 	hung      bool
 	told      []cluster.ProcessStatus // what the supervisor has said last
@@ -79,7 +82,7 @@ type machine struct {
 
 // addMachine adds a machine whose supervisor has ports 1 to n.
 func (w *world) addMachine(name string, n int) *machine {
-	m := &machine{w: w, id: "sup-" + name, name: name, store: w.server.Connect("sup"), processes: map[string]context.CancelFunc{}}
+	m := &machine{w: w, id: "sup-" + name, name: name, store: w.server.Connect("sup"), processes: map[string]context.CancelFunc{}, numbers: map[string]uint64{}}
 	for p := range n {
 		m.ports = append(m.ports, p+1)
 	}
@@ -190,7 +193,10 @@ func (m *machine) sync(known map[string]cluster.Assignment) (status []cluster.Pr
 			}
 			key := workerKey(id, a.Version.Epoch, place.ID())
 			wanted["worker "+key] = func(ctx context.Context) { m.w.runWorker(ctx, key) }
-			status = append(status, cluster.ProcessStatus{ID: id, Role: cluster.RoleWorker, Port: place.Port, Epoch: a.Version.Epoch, Running: true})
+			if m.processes["worker "+key] == nil {
+				m.numbers[key] = a.Number
+			}
+			status = append(status, cluster.ProcessStatus{ID: id, Role: cluster.RoleWorker, Port: place.Port, Epoch: a.Version.Epoch, Number: m.numbers[key], Running: true})
 		}
 		if a.Master == m.id {
 			key := fmt.Sprintf("%s/%d", id, a.Version.Epoch)
@@ -284,6 +290,7 @@ func (w *world) runMaster(ctx context.Context, store *memcluster.Store, first cl
 		intent, a, err := w.told(ctx, store, id)
 		if err == nil && s.Phase != cluster.PhaseFailed && s.Phase != cluster.PhaseStopped {
 			s.Workers = w.connected(a, epoch)
+			s.Unlinked = w.unlinked(a, s.Workers)
 			last = w.step(first, h, generation, last, &s, intent, a)
 		}
 		s.Beat++
@@ -325,6 +332,8 @@ func (w *world) step(first cluster.Assignment, h *head, generation int, last str
 	case intent.Stop:
 		commit()
 		s.Phase = cluster.PhaseStopped
+	case len(s.Unlinked) > 0:
+		s.Phase = cluster.PhaseStarting
 	case len(s.Workers) == len(a.Workers) && len(a.Workers) > 0 && !w.stuck[sha]:
 		s.Phase = cluster.PhaseRunning
 		if s.Active = intent.Active; intent.Active && !w.mute[sha] && !w.idle[sha] {
@@ -345,6 +354,27 @@ func (w *world) connected(a cluster.Assignment, epoch uint64) []string {
 		}
 	}
 	return ids
+}
+
+// cut cuts machines off from each other, or heals that.
+func (w *world) cut(a, b *machine, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cuts[[2]string{a.id, b.id}], w.cuts[[2]string{b.id, a.id}] = cut, cut
+}
+
+// unlinked returns the pairs of connected workers whose machines are cut off from each other.
+func (w *world) unlinked(a cluster.Assignment, connected []string) (pairs [][2]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range a.Workers {
+		for _, y := range a.Workers[i+1:] {
+			if w.cuts[[2]string{x.Supervisor, y.Supervisor}] && slices.Contains(connected, x.ID()) && slices.Contains(connected, y.ID()) {
+				pairs = append(pairs, [2]string{min(x.ID(), y.ID()), max(x.ID(), y.ID())})
+			}
+		}
+	}
+	return pairs
 }
 
 // told returns what nimbus has told the topology master.

@@ -21,13 +21,14 @@ import (
 // Master leads the topology until the run is over, and has told so. Its error is one
 // after which it is to be started again.
 func Master(ctx context.Context, c Config) error {
-	l, err := listenFirst(c.Listen, c.Ports, c.TLS)
+	l, err := listenAgain(c)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1), announced: make(chan struct{}, 1), ended: make(chan struct{})}
-	m.status.began = time.Now()
+	m := &leader{Config: c, control: engine.NewControl(), listener: l, address: reached(c.Host, l), changed: make(chan struct{}, 1), announced: make(chan struct{}, 1), dropped: make(chan struct{}, 1), ended: make(chan struct{})}
+	m.status.began, m.noted = time.Now(), notedOf(c)
+	m.remember(func(n *noted) { n.Port = portOf(l) })
 	return m.lead(ctx)
 }
 
@@ -41,13 +42,15 @@ type leader struct {
 	ended    chan struct{} // closed when the run has
 	// announced: a topology master has told where it is.
 	announced chan struct{}
-	status    status
-	crew      atomic.Pointer[remote.Crew]
-	stop      atomic.Bool // the cluster wants the run to end
+	// dropped: nobody wants a last checkpoint.
+	dropped chan struct{}
+	status  status
+	crew    atomic.Pointer[remote.Crew]
+	stop    atomic.Bool // the cluster wants the run to end
 
 	mu    sync.Mutex
 	place map[string][]int // the last one that was read
-	known bool             // an intent was read
+	noted noted            // what was told last, to this topology master or to the former one
 }
 
 // intentTime is how long the first intent is waited for. Without the coordination store
@@ -80,11 +83,7 @@ func (m *leader) lead(ctx context.Context) error {
 			crew := remote.NewCrew(remote.CrewConfig{Identity: m.identity(p), Plan: p, Lease: m.Lease, Logger: m.Logger, Changed: m.tell})
 			m.crew.Store(crew)
 			m.replace(nil)
-			taken.Go(func() {
-				if err := crew.Serve(m.listener); err != nil {
-					m.Logger.Error("no workers are taken any more", "err", err)
-				}
-			})
+			taken.Go(func() { crew.Serve(m.listener) })
 			return kept{crew}, nil
 		}))
 	result, err := engine.Run(run, m.Build, options...)
@@ -110,7 +109,8 @@ type kept struct{ *remote.Crew }
 func (kept) Close(bool) {}
 
 // interrupted is called when the machine wants this process to end, which takes a last
-// checkpoint. For that all workers must be there.
+// checkpoint. For that all workers must be there, and they are told to end, too, if it is
+// the cluster that wants none.
 func (m *leader) interrupted() {
 	late := time.NewTimer(m.Lease)
 	defer late.Stop()
@@ -121,6 +121,8 @@ func (m *leader) interrupted() {
 				m.control.Abandon()
 			}
 			late.Reset(m.Lease)
+		case <-m.dropped:
+			m.control.Abandon()
 		case <-m.ended:
 			return
 		}
@@ -140,7 +142,7 @@ func (m *leader) over(ctx context.Context, result engine.Result, err error) erro
 	case errors.Is(err, engine.ErrAbandoned):
 		return ErrInterrupted
 	case errors.Is(err, checkpoint.ErrHeadMoved):
-		return fmt.Errorf("another topology master leads: %w", err) // it reports
+		return fmt.Errorf("%w: %w", ErrFenced, err) // the other one reports
 	case errors.Is(err, engine.ErrHung):
 		return err // this process was paused for long, or a worker was
 	case errors.Is(err, engine.ErrStoreUnreachable):
@@ -180,6 +182,13 @@ func (m *leader) told(e cluster.Entry, end func()) {
 			place[w.ID()] = w.Tasks
 		}
 		m.replace(place)
+		m.remember(func(n *noted) { n.Place = place })
+		if a.Stop {
+			select {
+			case m.dropped <- struct{}{}:
+			default: // it is known
+			}
+		}
 	case cluster.KeyMaster:
 		select {
 		case m.announced <- struct{}{}:
@@ -190,10 +199,8 @@ func (m *leader) told(e cluster.Entry, end func()) {
 		if !ok {
 			return
 		}
-		m.mu.Lock()
-		m.known = true
-		m.mu.Unlock()
-		m.activate(in.Active)
+		m.remember(func(n *noted) { n.Active = in.Active })
+		m.activate()
 		if in.Stop {
 			m.stop.Store(true)
 			end()
@@ -213,21 +220,26 @@ func (m *leader) replace(place map[string][]int) {
 	}
 }
 
-func (m *leader) activate(active bool) {
-	if active {
+// activate has the spouts do what was told last.
+func (m *leader) activate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.noted.Active {
 		m.control.Activate()
 	} else {
 		m.control.Deactivate()
 	}
-	m.status.active.Store(active)
+	m.status.active.Store(m.noted.Active)
 	m.tell()
 }
 
+// activateUnknown goes by what a former topology master was told.
 func (m *leader) activateUnknown() {
 	m.mu.Lock()
-	known := m.known
-	m.mu.Unlock()
-	if !known {
-		m.activate(true)
+	if m.place == nil {
+		m.place = m.noted.Place
 	}
+	m.mu.Unlock()
+	m.replace(nil)
+	m.activate()
 }

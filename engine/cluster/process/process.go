@@ -40,6 +40,9 @@ type Config struct {
 // the cluster: it is to be started again.
 var ErrInterrupted = errors.New("interrupted")
 
+// ErrFenced is returned by a topology master that another one has taken over from.
+var ErrFenced = errors.New("another topology master leads")
+
 // Read reads the file that the supervisor has written for a process.
 func Read(path string) (cluster.Process, error) {
 	var p cluster.Process

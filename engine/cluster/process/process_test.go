@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/isobar-io/isobar/bolt/filesink"
 	"github.com/isobar-io/isobar/checkpoint/memstore"
@@ -31,20 +32,34 @@ const (
 )
 
 // count counts tuples by key.
-type count struct{ total *txn.Aggregate[int64] }
+type count struct {
+	state string // the name of its state
+	total *txn.Aggregate[int64]
+}
 
 func (*count) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "total") }
 
 // password is what the last counter that was opened could see.
 var password atomic.Value
 
+// opening and executing, if they are set, are called by counters before anything else.
+var opening, executing atomic.Pointer[func()]
+
 func (c *count) Open(ctx *txn.Context, s *txn.State) error {
+	if f := opening.Load(); f != nil {
+		(*f)()
+	}
 	password.Store(ctx.Credentials()["password"])
-	c.total = txn.NewAggregate(s, "total", txn.Sum())
+	c.total = txn.NewAggregate(s, c.state, txn.Sum())
 	return nil
 }
 
-func (c *count) Execute(*tuple.Tuple, *txn.Collector) error { return c.total.Add(1) }
+func (c *count) Execute(*tuple.Tuple, *txn.Collector) error {
+	if f := executing.Load(); f != nil {
+		(*f)()
+	}
+	return c.total.Add(1)
+}
 
 func (c *count) FinishBatch(_ txn.BatchID, changed *txn.Changed, out *txn.Collector) error {
 	for changed.Next() {
@@ -65,10 +80,12 @@ type bench struct {
 	out    string
 	tuples uint64
 	rate   float64
+	lease  time.Duration
+	state  string // of the counters
 }
 
 func newBench(t *testing.T, tuples uint64, rate float64) *bench {
-	b := &bench{t: t, server: memcluster.New(), store: memstore.New(), out: filepath.Join(t.TempDir(), "out.tsv"), tuples: tuples, rate: rate}
+	b := &bench{t: t, server: memcluster.New(), store: memstore.New(), out: filepath.Join(t.TempDir(), "out.tsv"), tuples: tuples, rate: rate, lease: 2 * time.Second, state: "total"}
 	if _, err := b.client().Bucket(t.Context(), cluster.TopologyBucket(id), true); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +103,7 @@ func (b *bench) config(role cluster.Role, worker string, incarnation uint64) pro
 			Emit: func(i uint64, out *txn.Collector) { out.Emit1(tuple.String(fmt.Sprintf("w%d", i%keys))) },
 		})
 	}, 2)
-	tb.SetBolt("count", func() txn.Bolt { return &count{} }, 2).FieldsGrouping("words", "word")
+	tb.SetBolt("count", func() txn.Bolt { return &count{state: b.state} }, 2).FieldsGrouping("words", "word")
 	tb.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(b.out) }, 1).GlobalGrouping("count")
 	topo, err := tb.Build()
 	if err != nil {
@@ -103,7 +120,7 @@ func (b *bench) config(role cluster.Role, worker string, incarnation uint64) pro
 	return process.Config{
 		Process: cluster.Process{
 			Role: role, Topology: "words", ID: id, Epoch: 1, Incarnation: incarnation,
-			Worker: worker, Listen: "127.0.0.1:0", Host: "127.0.0.1", Lease: 2e9, Secret: "x",
+			Worker: worker, Listen: "127.0.0.1:0", Host: "127.0.0.1", Lease: b.lease, Secret: "x",
 		},
 		Build:   topo,
 		Options: []engine.Option{engine.WithName("words"), engine.WithConfig(conf), engine.WithStore(b.store, memstore.NewOpener(b.store)), engine.WithLogger(log)},
@@ -152,6 +169,7 @@ func (b *bench) await(what string, fits func(cluster.RunStatus) bool) cluster.Ru
 		if e.Value == nil {
 			continue
 		}
+		s = cluster.RunStatus{} // what is left out must not stay
 		if err := json.Unmarshal(e.Value, &s); err != nil {
 			b.t.Fatal(err)
 		}
@@ -209,7 +227,7 @@ func TestRunsToTheEnd(t *testing.T) {
 // The coordination store may be away from shortly after the start until the end: the
 // topology commits all the same. A topology master that dies meanwhile is replaced.
 func TestGoesOnWithoutTheCoordinationStore(t *testing.T) {
-	b := newBench(t, 200_000, 40_000)
+	b := newBench(t, 400_000, 40_000)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
 	first, kill := context.WithCancel(t.Context())
@@ -293,6 +311,39 @@ func TestHeedsIntents(t *testing.T) {
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: false, Stop: true})
 	b.await("that it has stopped", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseStopped })
 	all.Wait()
+}
+
+// Of a topology that is dropped no last checkpoint is waited for: its workers are told to
+// end at the same time, and it could never be complete.
+func TestDroppedEndsWithoutALastCheckpoint(t *testing.T) {
+	b := newBench(t, 1<<40, 10_000)
+	b.lease = time.Hour // nothing else ends it
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
+	b.assign()
+	ctx, terminate := context.WithCancel(t.Context())
+	defer terminate()
+	var workers sync.WaitGroup
+	for i := 1; i <= 2; i++ {
+		workers.Go(func() {
+			if err := process.Worker(ctx, b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); !errors.Is(err, process.ErrInterrupted) {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- process.Master(ctx, b.config(cluster.RoleMaster, "", 1)) }()
+	b.await("that it commits", func(s cluster.RunStatus) bool { return s.Committed > 0 })
+	terminate()
+	workers.Wait()
+	b.put(cluster.KeyAssignment, cluster.Assignment{ID: id, Version: cluster.Version{Epoch: 1}, Stop: true})
+	select {
+	case err := <-ended:
+		if !errors.Is(err, process.ErrInterrupted) {
+			t.Errorf("the topology master ends with %v, want %v", err, process.ErrInterrupted)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the topology master waits for workers that have ended")
+	}
 }
 
 // A topology master in whose place another submission has come, while nobody could tell it,

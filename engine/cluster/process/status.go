@@ -21,6 +21,8 @@ type status struct {
 	inspector atomic.Pointer[engine.Inspector]
 
 	writing sync.Mutex
+	asked   bool        // what was told before is known; guarded by writing
+	led     atomic.Bool // it was told before that the topology was led
 
 	mu    sync.Mutex
 	last  engine.Progress
@@ -99,6 +101,9 @@ func (m *leader) starting(ctx context.Context) bool {
 	}
 }
 
+// unlinkedMax bounds how many pairs a status names; see texts.
+const unlinkedMax = 200
+
 // tell has the status written soon.
 func (m *leader) tell() {
 	select {
@@ -120,6 +125,9 @@ func (m *leader) write(ctx context.Context) {
 func (m *leader) writeStatus(ctx context.Context) error {
 	m.status.writing.Lock()
 	defer m.status.writing.Unlock()
+	if err := m.askLed(ctx); err != nil {
+		return err
+	}
 	return put(ctx, m.Store, m.ID, cluster.KeyStatus, m.now())
 }
 
@@ -135,18 +143,21 @@ func (m *leader) now() cluster.RunStatus {
 		Committed: s.last.Committed, Restarts: s.last.Restarts,
 		UptimeSecs: int64(time.Since(s.began).Seconds()),
 	}
+	var texts texts
 	if s.err != nil {
-		r.Error = s.err.Error()
+		r.Error = texts.clip(s.err.Error())
 	}
 	if crew := m.crew.Load(); crew != nil {
 		r.Workers = crew.Workers()
+		r.Unlinked = crew.Unlinked()
+		r.Unlinked = r.Unlinked[:min(len(r.Unlinked), unlinkedMax)]
 	}
 	running := false
 	if i := s.inspector.Load(); i != nil {
 		p := i.Plan()
 		running = true
 		for _, g := range i.Regions() {
-			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Over: g.Over, Idle: g.Idle, Restarts: g.Restarts, Degraded: g.Degraded}
+			state := cluster.RegionState{Name: g.Name, Generation: g.Generation, Running: g.Running, Over: g.Over, Idle: g.Idle, Restarts: g.Restarts, Degraded: texts.some(g.Degraded)}
 			if g.Last != nil {
 				state.Last = g.Last.String()
 			}
@@ -162,8 +173,9 @@ func (m *leader) now() cluster.RunStatus {
 			r.Components = append(r.Components, n)
 		}
 	}
+	r.Led = s.led.Load() || led(r)
 	for _, e := range s.last.Errors {
-		r.Errors = append(r.Errors, cluster.ErrorReport{Time: e.Time, Component: e.Component, Task: e.Task, Error: e.Err.Error()})
+		r.Errors = append(r.Errors, cluster.ErrorReport{Time: e.Time, Component: e.Component, Task: e.Task, Error: texts.clip(e.Err.Error())})
 	}
 	if r.Phase == "" {
 		r.Phase = cluster.PhaseStarting

@@ -33,7 +33,12 @@ func newBoard(v View) *board {
 	}
 	b.supervisors = slices.SortedFunc(maps.Values(b.byID), func(x, y *Supervisor) int { return cmp.Compare(x.ID, y.ID) })
 	for _, t := range v.Topologies {
-		j := &job{Topology: t, settings: settingsOf(t.Record.Version.Config), tasks: tasksOf(t.Record.Version), died: map[cluster.Slot]bool{}}
+		j := &job{Topology: t, settings: settingsOf(t.Record.Version.Config), tasks: tasksOf(t.Record.Version), died: map[cluster.Slot]bool{}, avoided: map[string]bool{}}
+		for _, p := range t.Places {
+			if s := b.byID[p.Supervisor]; s != nil && p.Dead && p.Avoid {
+				j.avoided[s.machine()] = true
+			}
+		}
 		if j.settings.err != nil {
 			j.says("%v", j.settings.err)
 		}

@@ -21,7 +21,8 @@
 //     is written.
 //   - Supervisors that are not alive, are unhealthy or are excluded get no new process.
 //     What runs there stays: Cordon and Blacklist exclude, they do not evict.
-//   - A slot whose worker was declared dead is used again only when no other is free.
+//   - A slot whose worker was declared dead is used again only when no other is free. If the
+//     worker is to leave its machine (Place.Avoid), so are all slots there.
 //   - The topology master takes no slot. It stays where it is; a new one comes to the
 //     supervisor with the fewest masters.
 //   - Topologies that have waited longest choose first.

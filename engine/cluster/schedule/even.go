@@ -60,7 +60,8 @@ func balanced(places []cluster.WorkerPlace, tasks, workers int) (even, odd []clu
 }
 
 // freeSlots returns the slots that a topology may have, the best first: nodes with the
-// most free slots first, one of each in turn. Those where it has just died are last.
+// most free slots first, one of each in turn. Those where it has just died come after them,
+// and those on machines that it had better leave are last.
 func (b *board) freeSlots(j *job) []cluster.WorkerPlace {
 	var nodes [][]cluster.WorkerPlace
 	for _, s := range b.supervisors {
@@ -74,19 +75,23 @@ func (b *board) freeSlots(j *job) []cluster.WorkerPlace {
 		nodes = append(nodes, free)
 	}
 	slices.SortStableFunc(nodes, func(x, y []cluster.WorkerPlace) int { return cmp.Compare(len(y), len(x)) })
-	var free, died []cluster.WorkerPlace
+	var ranks [4][]cluster.WorkerPlace
 	for i := 0; len(nodes) > 0 && i < len(nodes[0]); i++ {
 		for _, node := range nodes {
-			switch {
-			case i >= len(node):
-			case j.died[node[i].Slot]:
-				died = append(died, node[i])
-			default:
-				free = append(free, node[i])
+			if i >= len(node) {
+				continue
 			}
+			rank := 0
+			if j.died[node[i].Slot] {
+				rank++
+			}
+			if j.avoided[b.byID[node[i].Supervisor].machine()] {
+				rank += 2
+			}
+			ranks[rank] = append(ranks[rank], node[i])
 		}
 	}
-	return append(free, died...)
+	return slices.Concat(ranks[:]...)
 }
 
 // freePorts returns the ports of a supervisor that nobody has, in order.

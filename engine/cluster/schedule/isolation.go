@@ -25,16 +25,18 @@ type machine struct {
 	name        string
 	own, others int // processes that are alive
 	slots       int // of usable supervisors
+	avoided     int // 1: the topology had better leave it
 }
 
-// own chooses machines for a topology: those where it is, then those whose owner drives
-// out the fewest, then those with the most slots.
+// own chooses machines for a topology: those where it is, then those that it need not leave,
+// then those whose owner drives out the fewest, then those with the most slots.
 func (b *board) own(j *job, n int) {
 	b.isolated[j] = true
 	candidates := slices.DeleteFunc(b.machines(j), func(m machine) bool { return m.slots == 0 && m.own == 0 })
 	slices.SortFunc(candidates, func(x, y machine) int {
 		return cmp.Or(
 			cmp.Compare(y.own, x.own),
+			cmp.Compare(x.avoided, y.avoided),
 			cmp.Compare(x.others, y.others),
 			cmp.Compare(y.slots, x.slots),
 			cmp.Compare(x.name, y.name),
@@ -58,6 +60,9 @@ func (b *board) machines(j *job) []machine {
 		m := found[s.machine()]
 		if m == nil {
 			m = &machine{name: s.machine()}
+			if j.avoided[m.name] {
+				m.avoided = 1
+			}
 			found[m.name] = m
 		}
 		if s.usable() {

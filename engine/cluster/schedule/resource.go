@@ -124,7 +124,8 @@ func (p *packing) place(task int) bool {
 }
 
 // nodes returns the usable supervisors, the best first: the last one, those where the
-// topology has workers, then those that have the largest share of what is scarcest.
+// topology has workers, then those that have the largest share of what is scarcest. Those
+// that it had better leave come last.
 func (p *packing) nodes() []*Supervisor {
 	var nodes []*Supervisor
 	var total need
@@ -136,6 +137,8 @@ func (p *packing) nodes() []*Supervisor {
 	}
 	rank := func(s *Supervisor) int {
 		switch {
+		case p.avoided[s.machine()]:
+			return 3
 		case s.ID == p.last:
 			return 0
 		case slices.ContainsFunc(p.workers, func(w cluster.WorkerPlace) bool { return w.Supervisor == s.ID }):

@@ -44,10 +44,11 @@ type Topology struct {
 	Frozen bool
 }
 
-// Place is a worker. Dead: it is to be placed anew.
+// Place is a worker. Dead: it is to be placed anew. Avoid: and on another machine, if there
+// is room.
 type Place struct {
 	cluster.WorkerPlace
-	Dead bool
+	Dead, Avoid bool
 }
 
 // Plan says where everything is to run, by the id of the topology.
@@ -112,6 +113,7 @@ type job struct {
 	tasks    []int
 	kept     []cluster.WorkerPlace // alive, where they may be, in the order of their slots
 	died     map[cluster.Slot]bool
+	avoided  map[string]bool // machines
 	result   Placement
 }
 

@@ -18,7 +18,7 @@ import (
 //	              down, unhealthy, excluded; those not named stay
 //	topology name=N workers=W   with components, one a line: ID TASKS memory=… cpu=… < INPUTS…,
 //	              and keys of its configuration, as in key = value
-//	change name=N [dead=ID/PORT,…] [master-dead] [frozen] [thawed] [gone] [workers=W] [anew]
+//	change name=N [dead=ID/PORT,…] [leaves=ID/PORT,…] [master-dead] [frozen] [thawed] [gone] [workers=W] [anew]
 //	schedule [with=isolation machines=N:3,…] [with=resource]   and run it like that
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
@@ -143,13 +143,13 @@ func (w *world) change(t *testing.T, d *datadriven.TestData) {
 	}
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
-		case "dead":
+		case "dead", "leaves":
 			for _, id := range arg.Vals {
 				i := slices.IndexFunc(top.Places, func(p Place) bool { return p.ID() == id })
 				if i < 0 {
 					d.Fatalf(t, "no worker %s", id)
 				}
-				top.Places[i].Dead = true
+				top.Places[i].Dead, top.Places[i].Avoid = true, arg.Key == "leaves"
 			}
 		case "master-dead":
 			top.MasterDead = true

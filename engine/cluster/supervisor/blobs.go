@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,28 +28,35 @@ func short(text string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// blob fetches the newest version of a blob for a place, and returns its path. If the
-// store does not answer it is the newest version that is here.
+// blob fetches a blob for a place, with the content that its record names, and returns its
+// path. If the record cannot be had it is the version that was used last here.
 func (c *cache) blob(ctx context.Context, p slots.Place, b cluster.Blob) (string, error) {
 	dir := filepath.Join(c.dir, blobsDir, short(fmt.Sprintf("%t %s", b.Uncompress, b.Key)))
-	objects, err := c.store.Objects(ctx, cluster.ObjectsBlobs)
-	var info cluster.Object
-	if err == nil {
-		info, err = objects.Info(ctx, b.Key)
-	}
+	entry, err := c.blobEntry(ctx, b.Key)
 	if err != nil {
-		if last := newest(dir); last != "" {
-			c.log.Warn("the newest version of a blob cannot be had: the last one is used", "blob", b.Key, "err", err)
+		if last := c.lastBlob(dir, b); last != "" {
+			c.log.Warn("what a blob is cannot be had: the version that was used last is used", "blob", b.Key, "err", err)
 			c.hold(p, last)
 			return last, nil
 		}
 		return "", fmt.Errorf("fetch blob %q: %w", b.Key, err)
 	}
-	path := filepath.Join(dir, short(info.Revision))
+	var record cluster.BlobRecord
+	if err := json.Unmarshal(entry.Value, &record); err != nil {
+		return "", fmt.Errorf("the record of blob %q cannot be read: %w", b.Key, err)
+	}
+	if err := record.Check(b.Key); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, record.SHA256)
+	want := content{cluster.ObjectsBlobs, record.SHA256, record.Size}
 	c.hold(p, path)
-	there := func() bool { _, err := os.Lstat(path); return err == nil }
+	there := func() bool { return c.isSound(path, want) }
+	if b.Uncompress { // it was checked before it was unpacked
+		there = func() bool { _, err := os.Lstat(path); return err == nil }
+	}
 	err = c.once(ctx, path, there, func() error {
-		if err := c.fetchBlob(ctx, objects, path, b, info.Revision); err != nil {
+		if err := c.fetchBlob(ctx, path, want, b); err != nil {
 			return fmt.Errorf("fetch blob %q: %w", b.Key, err)
 		}
 		return nil
@@ -56,26 +64,34 @@ func (c *cache) blob(ctx context.Context, p slots.Place, b cluster.Blob) (string
 	return path, err
 }
 
-// errReplaced: a blob has got another version while it was fetched.
-var errReplaced = errors.New("it was replaced meanwhile")
+// blobEntry returns the record of a blob, which only nimbus may write.
+func (c *cache) blobEntry(ctx context.Context, key string) (cluster.Entry, error) {
+	records, err := c.store.Bucket(ctx, cluster.BucketBlobs, false)
+	if err != nil {
+		return cluster.Entry{}, err
+	}
+	return records.Get(ctx, cluster.KeyOfBlob(key))
+}
 
-func (c *cache) fetchBlob(ctx context.Context, objects cluster.Objects, path string, b cluster.Blob, revision string) error {
-	r, info, err := objects.Get(ctx, b.Key)
+// lastBlob returns the version of a blob that was used last, or "".
+func (c *cache) lastBlob(dir string, b cluster.Blob) string {
+	last := newest(dir)
+	info, err := os.Stat(last)
+	if err != nil || !b.Uncompress && !c.isSound(last, content{sha256: filepath.Base(last), size: info.Size()}) {
+		return ""
+	}
+	return last
+}
+
+func (c *cache) fetchBlob(ctx context.Context, path string, want content, b cluster.Blob) error {
+	tmp, err := c.fetch(ctx, path, want, 0o400)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	if info.Revision != revision {
-		return errReplaced
-	}
-	tmp, err := writeBeside(path, r, 0o400)
-	if err != nil {
-		return err
+	if !b.Uncompress {
+		return c.keep(tmp, path)
 	}
 	defer os.Remove(tmp)
-	if !b.Uncompress {
-		return errors.Join(os.Rename(tmp, path), syncDir(filepath.Dir(path)))
-	}
 	unpacked := tmp + ".d"
 	defer os.RemoveAll(unpacked)
 	if err := unpack(tmp, unpacked, c.budget); err != nil {

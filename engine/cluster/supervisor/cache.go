@@ -48,7 +48,7 @@ type cache struct {
 	mu       sync.Mutex
 	holds    map[slots.Place]map[string]bool
 	busy     map[string]chan struct{} // being fetched: closed at the end
-	verified map[string]bool          // programs whose checksum this process has seen
+	verified map[string]bool          // files whose checksum this process has seen
 }
 
 func newCache(dir string, budget int64, store cluster.Store, log *slog.Logger) *cache {
@@ -139,15 +139,27 @@ func (c *cache) make(ctx context.Context, path string, there func() bool, f func
 	return nil
 }
 
+// content is what an object must be, whoever has written it.
+type content struct {
+	objects string // the set
+	sha256  string // hex; also its name
+	size    int64
+}
+
 // program fetches a topology's program for a place, and returns its path.
 func (c *cache) program(ctx context.Context, p slots.Place, b cluster.Binary) (string, error) {
 	if sum, err := hex.DecodeString(b.SHA256); err != nil || len(sum) != sha256.Size {
 		return "", fmt.Errorf("%q is no SHA-256 of a program", b.SHA256)
 	}
 	path := filepath.Join(c.dir, binariesDir, strings.ToLower(b.SHA256))
+	want := content{cluster.ObjectsBinaries, b.SHA256, b.Size}
 	c.hold(p, path)
-	err := c.once(ctx, path, func() bool { return c.isProgram(path, b) }, func() error {
-		if err := c.fetchProgram(ctx, path, b); err != nil {
+	err := c.once(ctx, path, func() bool { return c.isSound(path, want) }, func() error {
+		tmp, err := c.fetch(ctx, path, want, 0o500)
+		if err == nil {
+			err = c.keep(tmp, path)
+		}
+		if err != nil {
 			return fmt.Errorf("fetch program %s: %w", b.SHA256, err)
 		}
 		return nil
@@ -155,9 +167,9 @@ func (c *cache) program(ctx context.Context, p slots.Place, b cluster.Binary) (s
 	return path, err
 }
 
-// isProgram reports whether a program is there and is the right one. It is read once in
-// the life of the supervisor.
-func (c *cache) isProgram(path string, b cluster.Binary) bool {
+// isSound reports whether a file is there and has the right content. It is read once in the
+// life of the supervisor.
+func (c *cache) isSound(path string, want content) bool {
 	info, err := os.Stat(path)
 	if err != nil {
 		return false
@@ -165,7 +177,7 @@ func (c *cache) isProgram(path string, b cluster.Binary) bool {
 	c.mu.Lock()
 	known := c.verified[path]
 	c.mu.Unlock()
-	if known && info.Size() == b.Size {
+	if known && info.Size() == want.size {
 		return true
 	}
 	f, err := os.Open(path)
@@ -174,8 +186,8 @@ func (c *cache) isProgram(path string, b cluster.Binary) bool {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil || !strings.EqualFold(hex.EncodeToString(sum.Sum(nil)), b.SHA256) {
-		c.log.Warn("a program in the data folder is damaged, and fetched again", "path", path, "err", err)
+	if _, err := io.Copy(sum, f); err != nil || !strings.EqualFold(hex.EncodeToString(sum.Sum(nil)), want.sha256) {
+		c.log.Warn("a file in the data folder is damaged, and fetched again", "path", path, "err", err)
 		return false
 	}
 	c.mu.Lock()
@@ -184,27 +196,36 @@ func (c *cache) isProgram(path string, b cluster.Binary) bool {
 	return true
 }
 
-func (c *cache) fetchProgram(ctx context.Context, path string, b cluster.Binary) error {
-	objects, err := c.store.Objects(ctx, cluster.ObjectsBinaries)
+// fetch writes an object to a new file beside path, if it has the right content.
+func (c *cache) fetch(ctx context.Context, path string, want content, mode fs.FileMode) (tmp string, err error) {
+	objects, err := c.store.Objects(ctx, want.objects)
 	if err != nil {
-		return err
+		return "", err
 	}
-	r, _, err := objects.Get(ctx, b.SHA256)
+	r, is, err := objects.Get(ctx, want.sha256)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer r.Close()
+	if !strings.EqualFold(is.SHA256, want.sha256) || is.Size != want.size {
+		return "", fmt.Errorf("its content in the object store has %d bytes and the SHA-256 %s, must have %d bytes and %s: it was refused; upload it again",
+			is.Size, is.SHA256, want.size, want.sha256)
+	}
 	sum := sha256.New()
-	tmp, err := writeBeside(path, io.TeeReader(r, sum), 0o500)
-	if err != nil {
-		return err
+	if tmp, err = writeBeside(path, io.TeeReader(r, sum), mode); err != nil {
+		return "", err
 	}
-	defer os.Remove(tmp)
-	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, b.SHA256) {
-		return fmt.Errorf("its SHA-256 is %s: it was refused", got)
+	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, want.sha256) {
+		err := fmt.Errorf("its SHA-256 is %s, not %s: it was refused", got, want.sha256)
+		return "", errors.Join(err, os.Remove(tmp))
 	}
+	return tmp, nil
+}
+
+// keep makes a file that was fetched that of a path.
+func (c *cache) keep(tmp, path string) error {
 	if err := os.Rename(tmp, path); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp))
 	}
 	c.mu.Lock()
 	c.verified[path] = true

@@ -10,7 +10,7 @@
 //	DIR/id                             who it is
 //	DIR/state.json                     what it was told, and what it has started
 //	DIR/binaries/SHA256                programs
-//	DIR/blobs/KEY/REVISION             files of users; KEY and REVISION are hashes
+//	DIR/blobs/KEY/SHA256               files of users; KEY is a hash of the key
 //	DIR/topologies/ID/PORT/            working folder of a worker; of a topology master: master
 //	DIR/topologies/ID/PORT/.isobar/    what belongs to its present process
 //	DIR/topologies/ID/secrets.json     of the topology, for when the store does not answer

@@ -241,44 +241,6 @@ func TestCacheRemovesWhatWasNotUsedForTheLongestTime(t *testing.T) {
 	}
 }
 
-func TestBlobsAreLinkedAndFollowed(t *testing.T) {
-	r := newRig(t)
-	put(t, r.admin, cluster.ObjectsBlobs, "words", []byte("one"))
-	put(t, r.admin, cluster.ObjectsBlobs, "rules", []byte("one"))
-	r.start()
-	a := assignment(topology, 1, 1, []string{"run"}, 6700)
-	a.Version.Blobs = []cluster.Blob{{Key: "words", LocalName: "words.txt"}, {Key: "rules", LocalName: "rules.txt", WorkerRestart: true}}
-	r.assign(a)
-	first := r.running(topology, 6700)
-	read := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(r.folder(topology, 6700), name))
-		return string(text)
-	}
-	if read("words.txt") != "one" || read("rules.txt") != "one" {
-		t.Errorf("words %q, rules %q", read("words.txt"), read("rules.txt"))
-	}
-	put(t, r.admin, cluster.ObjectsBlobs, "words", []byte("two"))
-	r.condition("words are new", func() bool { return read("words.txt") == "two" })
-	put(t, r.admin, cluster.ObjectsBlobs, "rules", []byte("two"))
-	p := r.process(topology, 6700, "was made anew", func(p cluster.ProcessStatus) bool { return p.PID != 0 && p.PID != first.PID })
-	if p.Restarts != 0 || read("rules.txt") != "two" {
-		t.Errorf("%+v, rules %q", p, read("rules.txt"))
-	}
-	// A blob that is gone leaves its last version.
-	objects, err := r.admin.Objects(t.Context(), cluster.ObjectsBlobs)
-	if err == nil {
-		err = objects.Delete(t.Context(), "words")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.assign(func() cluster.Assignment { b := a; b.Version.Epoch, b.Number = 2, 2; return b }())
-	r.process(topology, 6700, "is of epoch 2", func(p cluster.ProcessStatus) bool { return p.PID != 0 && p.Epoch == 2 })
-	if read("words.txt") != "two" {
-		t.Errorf("words %q", read("words.txt"))
-	}
-}
-
 // archive makes a tar, zip or gzip file.
 func archive(t *testing.T, kind string, names ...string) []byte {
 	t.Helper()

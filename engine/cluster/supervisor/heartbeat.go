@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,10 @@ func (h *heart) show(p *picture) {
 // nudgeShare: between two heartbeats there is at least that part of HeartbeatEvery.
 const nudgeShare = 20
 
+// againShare: a heartbeat that could not be written, which may have taken a whole
+// HeartbeatEvery to find out, is written again after that part of it.
+const againShare = 5
+
 // beat writes a heartbeat each HeartbeatEvery, and soon after a change, until ctx ends.
 func (h *heart) beat(ctx context.Context) {
 	record := cluster.Supervisor{
@@ -57,13 +62,20 @@ func (h *heart) beat(ctx context.Context) {
 		p := h.picture.Load()
 		record.Processes, record.Used, record.Unhealthy = p.processes, p.used, p.unhealthy
 		err := h.write(ctx, record)
-		if err != nil && ctx.Err() == nil && !failing {
-			h.cfg.Logger.Warn("the heartbeat cannot be written; processes go on", "err", err)
-		} else if err == nil && failing {
+		switch {
+		case err == nil && failing:
 			h.cfg.Logger.Info("the heartbeat is written again")
+		case err == nil || failing || ctx.Err() != nil:
+		case errors.Is(err, cluster.ErrNotFound):
+			h.cfg.Logger.Info("the heartbeat waits for nimbus, which makes the buckets", "err", err)
+		default:
+			h.cfg.Logger.Warn("the heartbeat cannot be written; processes go on", "err", err)
 		}
-		failing = err != nil
-		if !pause(ctx, gap, nil) || !pause(ctx, h.cfg.HeartbeatEvery-gap, h.nudge) {
+		next := h.cfg.HeartbeatEvery
+		if failing = err != nil; failing {
+			next /= againShare
+		}
+		if !pause(ctx, gap, nil) || !pause(ctx, next-gap, h.nudge) {
 			return
 		}
 	}

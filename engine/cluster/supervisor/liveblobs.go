@@ -54,8 +54,8 @@ func (s *Supervisor) keepBlobs(ctx context.Context) {
 	}
 }
 
-// refreshBlobs links the newest versions of a process's blobs. It returns true if the
-// process must be made anew since they have changed.
+// refreshBlobs links a process's blobs as their records say that they are now. It returns
+// true if the process must be made anew since their content has changed.
 func (s *Supervisor) refreshBlobs(ctx context.Context, use blobUse) (again bool) {
 	for _, b := range use.blobs {
 		path, err := s.cache.blob(ctx, use.place, b)

@@ -59,6 +59,7 @@ type world struct {
 	server                            *memcluster.Server
 	admin                             *memcluster.Store
 	assignments, supervisors, secrets cluster.Bucket
+	blobs                             cluster.Bucket
 	binary                            cluster.Binary
 }
 
@@ -72,6 +73,7 @@ func newWorld(ctx context.Context) (*world, error) {
 func (w *world) furnish(ctx context.Context) (err error) {
 	for name, b := range map[string]*cluster.Bucket{
 		cluster.BucketAssignments: &w.assignments, cluster.BucketSupervisors: &w.supervisors, cluster.BucketSecrets: &w.secrets,
+		cluster.BucketBlobs: &w.blobs,
 	} {
 		if *b, err = w.admin.Bucket(ctx, name, true); err != nil {
 			return err

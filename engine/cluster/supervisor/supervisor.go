@@ -130,6 +130,9 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.unlock()) }()
 	defer s.running.Wait()
 	defer s.stop()
+	if err := s.heart.alone(ctx); err != nil {
+		return err
+	}
 	s.step(s.findProcesses())
 	serving, err := s.cfg.Store.Serve(cluster.SupervisorService(s.cfg.ID), s.handle)
 	if err != nil {

@@ -13,17 +13,26 @@ import (
 // watchAgain is the pause before a watch that cannot be begun is tried again.
 const watchAgain = time.Second
 
+// goneAgain is how soon what exists is listed once more after something was deleted. The
+// order to end it may have been missed, and one listing alone is not believed.
+const goneAgain = time.Second
+
 // watchAssignments passes on what is assigned, until ctx ends. What exists is listed, too,
 // after each outage and each ResyncEvery: a message that was lost costs no more than that.
 func (s *Supervisor) watchAssignments(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.ResyncEvery)
 	defer tick.Stop()
+	gone := time.NewTimer(0)
+	defer gone.Stop()
+	gone.Stop()
 	entries := s.watch(ctx, cluster.BucketAssignments, "")
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			s.listAssignments(ctx)
+		case <-gone.C:
 			s.listAssignments(ctx)
 		case e, ok := <-entries:
 			switch {
@@ -34,6 +43,8 @@ func (s *Supervisor) watchAssignments(ctx context.Context) {
 			case e.Key == cluster.KeyMark:
 			case e.Value == nil:
 				s.post(slots.Removed{ID: e.Key})
+				s.listAssignments(ctx)
+				gone.Reset(goneAgain)
 			default:
 				if a, ok := s.assignment(e); ok {
 					s.post(slots.Assigned{Assignment: a})

@@ -145,6 +145,7 @@ func (t *Table) recovered(ev Recovered) {
 }
 
 func (t *Table) listed(ev Listed) {
+	t.mark = ev.Mark
 	there := map[string]bool{}
 	for _, id := range ev.Unread {
 		there[id] = true
@@ -181,7 +182,7 @@ func (t *Table) assigned(a cluster.Assignment) {
 	switch {
 	case !known && len(places(a, t.lim.Supervisor)) == 0 && !t.uses(a.ID):
 	case !known:
-		t.orders[a.ID] = &order{Assignment: a}
+		t.orders[a.ID] = &order{Assignment: a, Mark: t.mark}
 		t.changes++
 	case !o.later(a):
 		t.complain(Place{ID: a.ID, Role: cluster.RoleMaster}, "assignment %d of epoch %d is older than %d of epoch %d, and is ignored",
@@ -193,8 +194,11 @@ func (t *Table) assigned(a cluster.Assignment) {
 }
 
 // replaced: a name belongs to one topology at a time. If one that has vanished has left
-// its name to another, it is over.
+// its name to another, which has a place, it is over.
 func (t *Table) replaced(by cluster.Assignment) {
+	if by.Master == "" && len(by.Workers) == 0 {
+		return
+	}
 	for id, o := range t.orders {
 		if o.Gone && !o.Stop && id != by.ID && o.Topology == by.Topology {
 			o.Stop = true
@@ -296,7 +300,7 @@ func (t *Table) exited(ev Exited) {
 		if t.at.Now-s.began >= t.lim.Settled {
 			s.pause = 0
 		}
-		if ev.Code == cluster.ExitUsage && !hung {
+		if (ev.Code == cluster.ExitUsage || ev.Code == cluster.ExitFenced) && !hung {
 			s.pause = t.lim.RestartMax
 		}
 		t.failed(s, s.Exit)

@@ -16,6 +16,7 @@ type Table struct {
 	masters map[string]cluster.MasterRecord
 	slots   map[Place]*Slot
 	last    uint64 // highest incarnation that was ever given
+	mark    string // of the last listing
 
 	unhealthy string
 	closing   *Closing

@@ -88,8 +88,8 @@ type order struct {
 	cluster.Assignment
 	// Gone: it is not in the store any more.
 	Gone bool `json:"gone,omitempty"`
-	// Mark is that of the store which has listed it; Missed counts the listings in a row
-	// of that store that did not.
+	// Mark is that of the store which has listed it, or had listed others shortly before it
+	// was told of; Missed counts the listings in a row of that store that did not have it.
 	Mark   string `json:"mark,omitempty"`
 	Missed int    `json:"missed,omitempty"`
 }
