@@ -3,6 +3,8 @@
 package chaos
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,4 +62,41 @@ func TestWithoutCoordinationStore(t *testing.T) {
 	}
 	p.stop()
 	await(t, "the end of all processes", func() bool { return len(topologyProcesses(p.name+"-")) == 0 })
+}
+
+// TestMasterMovesWhereItsCheckpointsAreNot loses the machine with the topology master, while
+// the next one has not mounted the folder of checkpoints: nothing begins anew there.
+func TestMasterMovesWhereItsCheckpointsAreNot(t *testing.T) {
+	begin(t)
+	r := newLocalRig(t, 1, 2)
+	p := r.steady(1000, 10_000)
+	p.submit(first, 1)
+	p.awaitCommits(3)
+	was := p.detail().Assignment.Master
+	for _, d := range r.supervisors {
+		if d.name == was {
+			d.kill()
+		}
+	}
+	for _, q := range r.processes() {
+		if q.supervisor.name == was {
+			signal(t, q.PID, syscall.SIGKILL)
+		}
+	}
+	folder := filepath.Join(r.checkpoints, p.name)
+	if err := os.Rename(folder, folder+".away"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a topology master that misses its checkpoints", func() bool {
+		d := p.detail()
+		return d.Assignment.Master != was && d.Run != nil && strings.Contains(d.Run.Error, "put its checkpoints back")
+	})
+	if _, err := os.Stat(filepath.Join(folder, "head")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has begun anew: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(folder), os.Rename(folder+".away", folder)); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitCommits(3)
+	p.stop()
 }

@@ -148,6 +148,7 @@ func (r *rig) addSupervisor(h *host) {
 		ports = append(ports, fmt.Sprint(p))
 	}
 	confs := []string{
+		"supervisor.localizer.update.blob.interval.secs=1",
 		"supervisor.id=" + name, "storm.local.hostname=" + h.address, "storm.local.dir=" + filepath.Join(r.dir, name),
 		"supervisor.slots.ports=" + strings.Join(ports, ","),
 	}

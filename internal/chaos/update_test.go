@@ -125,13 +125,18 @@ func TestNameWithCheckpoints(t *testing.T) {
 	begin(t)
 	r := newLocalRig(t, 1, 1)
 	p := r.steady(1000, 10_000)
+	out, err := p.trySubmit(first, 1, "--from", "latest")
+	if err == nil || !strings.Contains(out, "has no checkpoints") {
+		t.Errorf("a name without checkpoints goes on from the latest: %v\n%s", err, out)
+	}
+	p.kill()
 	p.submit(first, 1)
 	p.awaitCommits(5)
 	v := p.detail().Topology.Version
 	p.stop()
 	kept := p.newest()
 
-	out, err := p.trySubmit(first, 1)
+	out, err = p.trySubmit(first, 1)
 	if err == nil || !strings.Contains(out, "--from") {
 		t.Errorf("a name with checkpoints is taken: %v\n%s", err, out)
 	}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +19,9 @@ const aclHelp = "who may do what, `ACL`: u:USER:rwa for a user, o::r for all oth
 
 // stored is a blob that has new content, as --json prints it.
 type stored struct {
-	Key      string `json:"key"`
-	Size     int64  `json:"size"`
-	SHA256   string `json:"sha256"`
-	Revision string `json:"revision"`
+	Key    string `json:"key"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
 }
 
 func newBlobs(d dial) *cobra.Command {
@@ -32,53 +31,36 @@ func newBlobs(d dial) *cobra.Command {
 }
 
 func newBlobCreate(d dial) *cobra.Command {
-	r := reach{dial: d}
-	var acl []string
-	cmd := &cobra.Command{
-		Use:   "create KEY FILE",
-		Short: "Store a file as a new blob. FILE may be - for standard input.",
-		Args:  cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.upload(cmd, args[0], args[1], acl, func(ctx context.Context, c *client.Client, put func() error) error {
-				ask := cluster.BlobChange{Key: args[0], ACL: acl}
-				if err := c.Call(ctx, cluster.VerbBlobCreated, ask, nil); err != nil {
-					return err
-				}
-				err := put()
-				if err == nil {
-					return nil
-				}
-				// Without its content the blob is of no use, and would be in the way of another try.
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-				defer cancel()
-				if undo := c.Call(ctx, cluster.VerbBlobDeleted, cluster.BlobChange{Key: args[0]}, nil); undo != nil {
-					return fmt.Errorf("%w; blob %q is there without content: delete it (%w)", err, args[0], undo)
-				}
-				return err
-			})
-		},
-	}
-	cmd.Flags().StringSliceVarP(&acl, "acl", "a", nil, aclHelp)
-	r.addFlagsJSON(cmd)
-	return cmd
+	return newBlobUpload(d, false, "create KEY FILE", "Store a file as a new blob. FILE may be - for standard input.")
 }
-
-// undoTime is how long a blob that could not be uploaded is tried to be deleted.
-const undoTime = 10 * time.Second
 
 func newBlobUpdate(d dial) *cobra.Command {
+	return newBlobUpload(d, true, "update KEY FILE", "Replace the content of a blob. FILE may be - for standard input.")
+}
+
+func newBlobUpload(d dial, update bool, use, short string) *cobra.Command {
 	r := reach{dial: d}
 	var acl []string
 	cmd := &cobra.Command{
-		Use:   "update KEY FILE",
-		Short: "Replace the content of a blob. FILE may be - for standard input.",
+		Use:   use,
+		Short: short,
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.upload(cmd, args[0], args[1], acl, func(ctx context.Context, c *client.Client, put func() error) error {
-				if err := c.Call(ctx, cluster.VerbBlobUpdated, cluster.BlobChange{Key: args[0], ACL: acl}, nil); err != nil {
+			_, err := cluster.ParseBlobACL(acl)
+			if err := errors.Join(cluster.CheckBlobKey(args[0]), err); err != nil {
+				return usageError{err}
+			}
+			content, done, err := openContent(cmd.InOrStdin(), args[1])
+			if err != nil {
+				return err
+			}
+			defer done()
+			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
+				is, err := c.StoreBlob(ctx, cluster.BlobChange{Key: args[0], ACL: acl}, update, content)
+				if err != nil {
 					return err
 				}
-				return put()
+				return r.say(cmd, stored{is.Key, is.Size, is.SHA256}, "Stored blob %s, %s", is.Key, bytesOf(is.Size))
 			})
 		},
 	}
@@ -87,52 +69,63 @@ func newBlobUpdate(d dial) *cobra.Command {
 	return cmd
 }
 
-// upload opens a file and has do get permission and put it.
-func (r *reach) upload(cmd *cobra.Command, key, file string, acl []string, do func(ctx context.Context, c *client.Client, put func() error) error) error {
-	_, err := cluster.ParseBlobACL(acl)
-	if err := errors.Join(cluster.CheckBlobKey(key), err); err != nil {
-		return usageError{err}
-	}
-	in, err := openInput(cmd.InOrStdin(), file)
+// openContent opens a file, or a copy of what can be read once only.
+func openContent(in io.Reader, file string) (content *os.File, done func(), err error) {
+	from, err := openInput(in, file)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer in.Close()
-	return r.with(cmd, func(ctx context.Context, c *client.Client) error {
-		var is cluster.Object
-		err := do(ctx, c, func() error {
-			objects, err := c.Store.Objects(ctx, cluster.ObjectsBlobs)
-			if err == nil {
-				is, err = objects.Put(ctx, key, in, "", nil)
-			}
-			return err
-		})
-		if err != nil {
-			return err
+	if f, ok := from.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			return f, func() { _ = f.Close() }, nil // it was only read
 		}
-		return r.say(cmd, stored{key, is.Size, is.SHA256, is.Revision}, "Stored blob %s, %s", key, bytesOf(is.Size))
-	})
+	}
+	defer from.Close()
+	spool, done, err := newSpool()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = io.Copy(spool, from)
+	if err == nil {
+		_, err = spool.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		done()
+		return nil, nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return spool, done, nil
+}
+
+// newSpool returns a file that is gone when it is done.
+func newSpool() (spool *os.File, done func(), err error) {
+	spool, err = os.CreateTemp("", "isobar-blob-")
+	if err != nil {
+		return nil, nil, err
+	}
+	return spool, func() { _, _ = spool.Close(), os.Remove(spool.Name()) }, nil
 }
 
 func newBlobCat(d dial) *cobra.Command {
 	r := reach{dial: d}
 	cmd := &cobra.Command{
 		Use:   "cat KEY",
-		Short: "Print the content of a blob.",
+		Short: "Print the content of a blob, once all of it was read and is right.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			spool, done, err := newSpool()
+			if err != nil {
+				return err
+			}
+			defer done()
 			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
-				ask := cluster.BlobRead{Key: args[0]}
-				for {
-					part, err := request[cluster.BlobPart](ctx, c, cluster.VerbBlobRead, ask)
-					if err != nil {
-						return err
-					}
-					if _, err := cmd.OutOrStdout().Write(part.Data); err != nil || part.Last {
-						return err
-					}
-					ask.Offset, ask.Revision = ask.Offset+int64(len(part.Data)), part.Revision
+				if err := c.ReadBlob(ctx, args[0], spool); err != nil {
+					return err
 				}
+				if _, err := spool.Seek(0, io.SeekStart); err != nil {
+					return err
+				}
+				_, err := io.Copy(cmd.OutOrStdout(), spool)
+				return err
 			})
 		},
 	}

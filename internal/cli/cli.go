@@ -3,14 +3,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/cluster/client"
@@ -70,7 +73,46 @@ func newRoot(d dial) *cobra.Command {
 	section(root, "Checkpoints:", checkpoints, states, transactions, newSavepoint(d))
 	section(root, "Clusters:", newSupervisors(d), newHealth(d), newBlobs(d), newDev(), newNATS(), newNimbus(), newSupervisor())
 	root.AddCommand(configuration, newVersion())
+	explain(root)
 	return root
+}
+
+// explain has a command, and those below it, say what they take when they are given something else.
+func explain(cmd *cobra.Command) {
+	if !cmd.HasSubCommands() && cmd.Args != nil {
+		fits := cmd.Args
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if fits(cmd, args) == nil {
+				return nil
+			}
+			_, takes, _ := strings.Cut(cmd.Use, " ")
+			switch takes {
+			case "":
+				takes = "no arguments"
+			case "NAME":
+				takes = "the name of a topology"
+			}
+			given := "none is given"
+			if len(args) > 0 {
+				given = fmt.Sprintf("given is %q", args)
+			}
+			return fmt.Errorf("%s takes %s: %s", cmd.Name(), takes, given)
+		}
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		var wrong *pflag.InvalidValueError
+		if !errors.As(err, &wrong) {
+			return err
+		}
+		what := map[string]string{"int": "a number", "int64": "a number", "uint64": "a number", "bool": "true or false", "duration": "a duration, as in 1m30s"}[wrong.GetFlag().Value.Type()]
+		if what == "" {
+			return err
+		}
+		return fmt.Errorf("--%s %s: it must be %s", wrong.GetFlag().Name, wrong.GetValue(), what)
+	})
+	for _, below := range cmd.Commands() {
+		explain(below)
+	}
 }
 
 // section adds commands under a title of their own.

@@ -250,3 +250,28 @@ func TestExitCodesTellUsageFromFailure(t *testing.T) {
 	}
 	contains(t, []string{"version"}, "isobar 0.")
 }
+
+func TestCommandsSayWhatTheyTake(t *testing.T) {
+	for line, want := range map[string]string{
+		"list extra":             `isobar: list takes no arguments: given is ["extra"]`,
+		"status":                 "isobar: status takes the name of a topology: none is given",
+		"blob cat":               "isobar: cat takes KEY: none is given",
+		"kill words -w abc":      "isobar: --wait abc: it must be a number",
+		"logs words -f=maybe":    "isobar: --follow maybe: it must be true or false",
+		"dev --port 99999":       "isobar: --port 99999: it must be a port",
+		"dev --slots 0":          "isobar: --slots 0: at least 1 is needed",
+		"dev --first-port 65534": "isobar: --first-port 65534, --slots 4: the ports must be from 1 to 65535",
+	} {
+		if code, out, errOut := call(t, strings.Fields(line)...); code != exitUsage || out != "" || !strings.HasPrefix(errOut, want) || strings.Contains(errOut, "strconv") {
+			t.Errorf("isobar %s: exit code %d, %q, %q, want %q", line, code, out, errOut, want)
+		}
+	}
+}
+
+func TestOnlySomePositionsAreShown(t *testing.T) {
+	var out bytes.Buffer
+	u := &undone{Positions: make([]moved, positionsShown+3)}
+	if err := u.print(&out); err != nil || strings.Count(out.String(), "position of") != positionsShown || !strings.Contains(out.String(), "positions of 3 more partitions; --json has all") {
+		t.Errorf("%v, it prints\n%s", err, out.String())
+	}
+}

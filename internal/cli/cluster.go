@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -53,6 +55,18 @@ func request[T any](ctx context.Context, c *client.Client, verb string, body any
 // detail returns all about a topology.
 func detail(ctx context.Context, c *client.Client, name string) (cluster.Detail, error) {
 	return request[cluster.Detail](ctx, c, cluster.VerbStatus, cluster.Named{Name: name})
+}
+
+// over reports whether a topology is not there, as far as the cluster tells.
+func over(ctx context.Context, c *client.Client, name string) bool {
+	all, err := request[[]cluster.Summary](ctx, c, cluster.VerbList, nil)
+	return err == nil && !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == name })
+}
+
+// sayOver says that a topology is not there any more, beside what is printed of it.
+func sayOver(w io.Writer, name string) error {
+	_, err := fmt.Fprintf(w, "isobar: topology %s has ended\n", name)
+	return err
 }
 
 // changed is what a command has made of a topology, as --json prints it.

@@ -69,6 +69,8 @@ func withCluster(t *testing.T, test func(c *testCluster)) {
 		_, err = c.machine.Serve(cluster.SupervisorService("sup-a"), c.readLog)
 		c.must(err)
 		synctest.Wait() // the nimbus leads
+		c.beat(0)
+		synctest.Wait() // and knows that the supervisor is alive
 		test(c)
 	})
 }

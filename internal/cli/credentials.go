@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -96,6 +97,9 @@ func addSecret(all cluster.Credentials, place, key, value string, ok bool) error
 	if _, twice := all[key]; !ok || key == "" || twice {
 		return usageError{fmt.Errorf("%s: it must be KEY=VALUE, each key once", place)}
 	}
+	if !utf8.ValidString(key) || !utf8.ValidString(value) {
+		return usageError{fmt.Errorf("%s: it is not UTF-8 and would arrive changed; give it in base64, or the like", place)}
+	}
 	all[key] = value
 	return nil
 }
@@ -123,7 +127,11 @@ func newConfigGet(d dial) *cobra.Command {
 				names := slices.Sorted(maps.Keys(all))
 				if key := optional(args); key != "" {
 					if _, ok := all[key]; !ok {
-						return fmt.Errorf("the cluster has no configuration key %q, did you mean %s?", key, config.Nearest(key, names))
+						hint := "'isobar config get' shows all"
+						if near, ok := config.Near(key, names); ok {
+							hint = "did you mean " + near + "?"
+						}
+						return fmt.Errorf("the cluster has no configuration key %q, %s", key, hint)
 					}
 					names = []string{key}
 					all = map[string]any{key: all[key]}

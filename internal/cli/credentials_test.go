@@ -46,6 +46,7 @@ func TestUploadCredentials(t *testing.T) {
 		c.fails(exitUsage, "upload-credentials words", "no credentials: give them as KEY=VALUE")
 		c.fails(exitUsage, "upload-credentials")
 		c.fails(exitUsage, "upload-credentials words a=1 a=2", "credential 2: it must be KEY=VALUE, each key once")
+		c.fails(exitUsage, "upload-credentials words a=1 b=\xff", "credential 2: it is not UTF-8 and would arrive changed")
 		c.fails(exitFailed, "upload-credentials other a=1", `topology "other" is not there`)
 		c.fails(exitFailed, "upload-credentials words -f "+file+"x", "no such file")
 	})
@@ -92,6 +93,7 @@ func TestConfigGetAsksTheCluster(t *testing.T) {
 		if _, out, _ := c.call("config", "get"); !strings.Contains(out, "\nnimbus.lease.secs: 15\nnimbus.monitor.freq.secs: 10\n") {
 			t.Errorf("all of it is\n%s", out)
 		}
+		c.fails(exitFailed, "config get nope.nope", `the cluster has no configuration key "nope.nope", 'isobar config get' shows all`)
 		c.fails(exitFailed, "config get nimbus.lease.sec", `the cluster has no configuration key "nimbus.lease.sec", did you mean nimbus.lease.secs?`)
 		c.fails(exitUsage, "config get a b")
 	})

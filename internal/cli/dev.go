@@ -41,6 +41,9 @@ func newDev() *cobra.Command {
 			"last checkpoint; the next start brings them back where they were.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := d.check(); err != nil {
+				return usageError{err}
+			}
 			return d.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -50,6 +53,20 @@ func newDev() *cobra.Command {
 	cmd.Flags().IntVar(&d.slots, "slots", 4, "run up to `N` workers")
 	cmd.Flags().IntVar(&d.firstPort, "first-port", 6700, "let workers listen on ports from `PORT` on")
 	return cmd
+}
+
+// check refuses numbers that cannot be.
+func (d *dev) check() error {
+	const last = 1<<16 - 1
+	switch {
+	case d.port < -1 || d.port > last:
+		return fmt.Errorf("--port %d: it must be a port, up to %d, or 0 for any free one", d.port, last)
+	case d.slots < 1:
+		return fmt.Errorf("--slots %d: at least 1 is needed, without one nothing runs", d.slots)
+	case d.firstPort < 1 || d.firstPort+d.slots-1 > last:
+		return fmt.Errorf("--first-port %d, --slots %d: the ports must be from 1 to %d", d.firstPort, d.slots, last)
+	}
+	return nil
 }
 
 func (d *dev) run(ctx context.Context, out, errOut io.Writer) (err error) {

@@ -19,13 +19,22 @@ type latestErrors struct {
 	Topology   string                         `json:"topology"`
 	Error      string                         `json:"error,omitempty"` // why it has failed
 	Components map[string]cluster.ErrorReport `json:"components"`
+	Processes  []processEnd                   `json:"processes"` // that did not end in order
+}
+
+// processEnd is how a process has ended last, which was started again.
+type processEnd struct {
+	Process    string `json:"process"` // master or worker, and where
+	Supervisor string `json:"supervisor"`
+	Restarts   int    `json:"restarts"`
+	End        string `json:"end"`
 }
 
 func newGetErrors(d dial) *cobra.Command {
 	r := reach{dial: d}
 	cmd := &cobra.Command{
 		Use:   "get-errors NAME",
-		Short: "Show the latest error of each component of a topology.",
+		Short: "Show the latest error of each component, and how processes have crashed.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
@@ -46,7 +55,16 @@ func newGetErrors(d dial) *cobra.Command {
 }
 
 func latestOf(d cluster.Detail) latestErrors {
-	l := latestErrors{Topology: d.Topology.Name, Error: d.Topology.Error, Components: map[string]cluster.ErrorReport{}}
+	l := latestErrors{Topology: d.Topology.Name, Error: d.Topology.Error, Components: map[string]cluster.ErrorReport{}, Processes: []processEnd{}}
+	for _, p := range d.Processes {
+		if p.Restarts > 0 && p.Exit != "" && p.Epoch == d.Topology.Version.Epoch {
+			name := string(p.Role)
+			if p.Role == cluster.RoleWorker {
+				name = fmt.Sprintf("worker %d", p.Port)
+			}
+			l.Processes = append(l.Processes, processEnd{name, p.Supervisor, p.Restarts, oneLine(p.Exit)})
+		}
+	}
 	if d.Run == nil {
 		return l
 	}
@@ -61,7 +79,7 @@ func latestOf(d cluster.Detail) latestErrors {
 
 func (l latestErrors) print(w io.Writer) error {
 	p := printer{w: w}
-	if l.Error == "" && len(l.Components) == 0 {
+	if l.Error == "" && len(l.Components)+len(l.Processes) == 0 {
 		p.line("Topology %s has no errors.", l.Topology)
 	}
 	say := func(head, text string) {
@@ -76,6 +94,9 @@ func (l latestErrors) print(w io.Writer) error {
 	for _, id := range slices.Sorted(maps.Keys(l.Components)) {
 		e := l.Components[id]
 		say(fmt.Sprintf("%s, task %d, %s UTC", id, e.Task, moment(e.Time.UnixMilli())), e.Error)
+	}
+	for _, e := range l.Processes {
+		say(fmt.Sprintf("%s on supervisor %s, started again %d times; see: isobar logs %s", e.Process, clip(e.Supervisor, nameColumns), e.Restarts, l.Topology), "it ended last with: "+e.End)
 	}
 	return p.err
 }

@@ -104,9 +104,18 @@ func TestSavepointInACluster(t *testing.T) {
 			t.Fatal(errOut)
 		}
 		c.fails(exitFailed, "savepoint words --name taken", `take savepoint "taken": `)
-		var refs []checkpoint.Ref
-		if c.json(&refs, "savepoint", "words"); len(refs) != 1 || refs[0].String() != "2.5" {
+		var refs []taken
+		if c.json(&refs, "savepoint", "words"); len(refs) != 1 || refs[0].Generation != 2 || refs[0].Batch != 5 {
 			t.Errorf("JSON holds %+v", refs)
+		}
+		known := checkpoint.Ref{Generation: 2, Batch: 5, Manifest: "m", Size: 7, UnixMilli: 9}
+		for want, ref := range map[string]checkpoint.Ref{
+			`[{"generation":2,"batch":5,"name":"x"}]`:                                                  {Generation: 2, Batch: 5},
+			`[{"generation":2,"batch":5,"name":"x","manifest":"m","size":7,"crc32c":0,"unixMilli":9}]`: known,
+		} {
+			if got, err := json.Marshal(takenOf([]checkpoint.Ref{ref}, "x")); err != nil || string(got) != want {
+				t.Errorf("JSON is %s, %v, want %s", got, err, want)
+			}
 		}
 		c.fails(exitUsage, "savepoint", "name a topology in a cluster, or the --address")
 		c.fails(exitUsage, "savepoint words --address 127.0.0.1:1", "name a topology in a cluster, or the --address")

@@ -16,10 +16,11 @@ import (
 // waiting is --wait: how many seconds spouts are stopped before a topology is.
 type waiting int
 
-const waitHelp = "stop the spouts `SECS` before, so that what is under way is processed (default topology.message.timeout.secs)"
+const waitHelp = "stop the spouts `SECS` before, so that what is under way is processed (default topology.message.timeout.secs"
 
-func (w *waiting) addFlag(cmd *cobra.Command) {
-	cmd.Flags().IntVarP((*int)(w), "wait", "w", 0, waitHelp)
+// addFlag adds the flag; the default may be another one if so is said.
+func (w *waiting) addFlag(cmd *cobra.Command, unless string) {
+	cmd.Flags().IntVarP((*int)(w), "wait", "w", 0, waitHelp+unless+")")
 }
 
 // of returns the seconds, -1 if none were given.
@@ -41,7 +42,7 @@ func newKill(d dial) *cobra.Command {
 		Use:   "kill NAME",
 		Short: "End a topology after a last checkpoint.",
 		Long: "End a topology. Its spouts stop at once; after the wait it takes a last checkpoint, its processes\n" +
-			"end, and its name is free. Its checkpoints stay where they are.",
+			"end, and its name is free. Its checkpoints stay where they are. With --no-checkpoint it ends at once.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secs, err := wait.of(cmd)
@@ -52,7 +53,7 @@ func newKill(d dial) *cobra.Command {
 			return r.change(cmd, cluster.VerbKill, ask, changed{args[0], cluster.Killed}, "Killed topology: %s")
 		},
 	}
-	wait.addFlag(cmd)
+	wait.addFlag(cmd, "; 0 with --no-checkpoint")
 	cmd.Flags().BoolVar(&noCheckpoint, "no-checkpoint", false, "take no last checkpoint: what was processed since the one before is processed again")
 	r.addFlagsJSON(cmd)
 	return cmd
@@ -114,7 +115,7 @@ func newRebalance(d dial) *cobra.Command {
 			return r.change(cmd, cluster.VerbRebalance, ask, changed{args[0], cluster.Rebalancing}, "Topology %s is rebalancing")
 		},
 	}
-	wait.addFlag(cmd)
+	wait.addFlag(cmd, "")
 	cmd.Flags().IntVarP(&workers, "workers", "n", 0, "run it in `N` workers")
 	cmd.Flags().StringArrayVarP(&tasks, "executors", "e", nil, "give a component another number of tasks, `COMPONENT=TASKS` (repeatable)")
 	cmd.Flags().StringArrayVarP(&assignments, "set", "c", nil, "set configuration, `KEY=VALUE` (repeatable)")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/isobar-io/isobar/engine/cluster"
@@ -18,15 +20,17 @@ func (c *testCluster) is(name string) cluster.Topology {
 func TestKill(t *testing.T) {
 	withCluster(t, func(c *testCluster) {
 		for _, x := range []struct {
-			name, flag string
-			wait       time.Duration
-			dropped    bool
-		}{{"one", "--no-checkpoint", 30 * time.Second, true}, {"two", "-w0", 0, false}, {"three", "--wait=7", 7 * time.Second, false}} {
+			name, flags string
+			wait        time.Duration
+			dropped     bool
+		}{
+			{"one", "", 30 * time.Second, false}, {"two", "-w0", 0, false}, {"three", "--wait=7 --no-checkpoint", 7 * time.Second, true},
+		} {
 			c.runs(c.submit(x.name), nil)
 			before := time.Now()
-			c.prints("Killed topology: "+x.name+"\n", "kill", x.name, x.flag)
+			c.prints("Killed topology: "+x.name+"\n", append([]string{"kill", x.name}, strings.Fields(x.flags)...)...)
 			if is := c.is(x.name); is.Status != cluster.Killed || is.Deadline.Sub(before) != x.wait || is.NoCheckpoint != x.dropped {
-				t.Errorf("after kill %s it is %s, deadline after %v, no checkpoint: %t", x.flag, is.Status, is.Deadline.Sub(before), is.NoCheckpoint)
+				t.Errorf("after kill %s it is %s, deadline after %v, no checkpoint: %t", x.flags, is.Status, is.Deadline.Sub(before), is.NoCheckpoint)
 			}
 		}
 		var got changed
@@ -37,7 +41,26 @@ func TestKill(t *testing.T) {
 		c.fails(exitUsage, "kill one -w soon", "soon")
 		c.fails(exitUsage, "kill")
 		c.fails(exitUsage, "kill one two")
-		c.fails(exitFailed, "kill four", `topology "four" is not there, did you mean`)
+		c.fails(exitFailed, "kill five", `topology "five" is not there, did you mean`)
+	})
+}
+
+// Nothing is waited for where nothing of it is kept.
+func TestKillWithoutACheckpointIsAtOnce(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		for _, before := range [][]string{nil, {"kill", "words", "-w", "900"}} {
+			c.runs(c.submit("words"), nil)
+			began := time.Now()
+			if before != nil {
+				c.prints("Killed topology: words\n", before...)
+			}
+			c.prints("Killed topology: words\n", "kill", "words", "--no-checkpoint")
+			synctest.Wait()
+			c.fails(exitFailed, "status words", `topology "words" is not there`)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("after %v its end took %v", before, took)
+			}
+		}
 	})
 }
 

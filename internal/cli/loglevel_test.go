@@ -46,6 +46,10 @@ Log level of count in topology words: debug until `+moment(now.Add(30*time.Secon
 		for _, wrong := range []string{"count", "count=loud", "count=", "count=debug:", "count=debug:0", "count=debug:-1", "count=debug:1:2", "debug"} {
 			c.fails(exitUsage, "set-log-level words -l "+wrong, "--level "+wrong+": it must be COMPONENT=LEVEL")
 		}
+		c.fails(exitFailed, "set-log-level words -l lime=debug -l root=info -r conut", `component "lime" does not exist, did you mean lines?`, `component "root" does not exist`, `component "conut" does not exist, did you mean count?`)
+		if got := c.levels(a.ID); len(got) != 3 {
+			t.Errorf("what was refused has set %v", got)
+		}
 		c.fails(exitUsage, "set-log-level words -l =info -l ROOT=warn", "there is a level of ROOT before it")
 		c.fails(exitUsage, "set-log-level words", "nothing to change")
 		c.fails(exitUsage, "set-log-level")

@@ -81,7 +81,7 @@ func newLogs(d dial) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what they log from now on, until interrupted")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what they log from now on, until interrupted or the topology was killed")
 	cmd.Flags().BoolVar(&master, "master", false, "only the topology master")
 	cmd.Flags().StringVar(&worker, "worker", "", "only the worker `SUPERVISOR/PORT`")
 	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "begin with the last `N` lines of each log; 0: with all of it")
@@ -194,21 +194,20 @@ func (l *logReader) print(ctx context.Context) error {
 	return errors.Join(append(errs, l.failed)...)
 }
 
-// follow prints what there is and what comes, until ctx ends. If the logs are not fixed,
-// those of new processes are added.
+// errOver is returned when the topology is not there any more.
+var errOver = errors.New("the topology has ended")
+
+// follow prints what there is and what comes, until ctx ends or the topology is there no
+// more. If the logs are not fixed, those of new processes are added.
 func (l *logReader) follow(ctx context.Context, fixed bool) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		if !fixed {
-			if err := l.find(ctx); err != nil {
-				return unlessInterrupted(ctx, err)
-			}
-		}
-		for _, log := range l.logs {
-			if err := l.step(ctx, log, first); err != nil {
-				return unlessInterrupted(ctx, err)
-			}
+		switch err := l.look(ctx, fixed, first); {
+		case errors.Is(err, errOver):
+			return errors.Join(sayOver(l.errOut, l.name), l.failed)
+		case err != nil:
+			return unlessInterrupted(ctx, err)
 		}
 		select {
 		case <-tick.C:
@@ -216,6 +215,29 @@ func (l *logReader) follow(ctx context.Context, fixed bool) error {
 			return nil
 		}
 	}
+}
+
+// look prints what has come of all logs.
+func (l *logReader) look(ctx context.Context, fixed, first bool) error {
+	if !fixed {
+		if err := l.find(ctx); err != nil {
+			return l.unlessOver(ctx, err, first)
+		}
+	}
+	for _, log := range l.logs {
+		if err := l.step(ctx, log, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlessOver returns errOver instead of err if that is because the topology has ended.
+func (l *logReader) unlessOver(ctx context.Context, err error, first bool) error {
+	if !first && over(ctx, l.Client, l.name) {
+		return errOver
+	}
+	return err
 }
 
 // unlessInterrupted leaves out an error of a command that has no other end than an
@@ -236,8 +258,13 @@ func (l *logReader) step(ctx context.Context, log *processLog, first bool) error
 	if err == nil {
 		err = l.more(ctx, log)
 	}
-	if err != nil && ctx.Err() == nil && !log.old && (log.err == nil || log.err.Error() != err.Error()) {
-		l.note(log, "%v", err)
+	if news := err != nil && (log.err == nil || log.err.Error() != err.Error()); news && ctx.Err() == nil {
+		switch {
+		case over(ctx, l.Client, l.name):
+			return l.unlessOver(ctx, err, first)
+		case !log.old:
+			l.note(log, "%v", err)
+		}
 	}
 	log.err = err
 	return l.failed

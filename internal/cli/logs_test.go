@@ -193,3 +193,37 @@ func TestLastLines(t *testing.T) {
 		}
 	}
 }
+
+// What goes on with a topology ends in order when that is killed.
+func TestFollowersEndWithTheirTopology(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		for _, line := range []string{"logs two -f", "logs two -f --master", "monitor two -i 1", "monitor two -i 1 --json"} {
+			c.submit("three")
+			a := c.submit("two")
+			c.runs(a, nil)
+			for _, name := range []string{"master", "worker 6700", "worker 6701", "worker 6702", "worker 6703"} {
+				c.log(name, "begun\n")
+			}
+			b := c.background(strings.Fields(line)...)
+			c.sleep(2500 * time.Millisecond)
+			if !b.runs() || b.errOut.take() != "" {
+				t.Errorf("%s: it does not go on", line)
+			}
+			c.prints("Killed topology: two\n", "kill", "two", "--no-checkpoint")
+			c.sleep(1500 * time.Millisecond)
+			if b.runs() {
+				t.Errorf("%s: it goes on without its topology", line)
+			}
+			if code, got := b.end(), b.errOut.take(); code != exitOK || got != "isobar: topology two has ended\n" {
+				t.Errorf("%s: exit code %d, %q", line, code, got)
+			}
+			c.prints("Killed topology: three\n", "kill", "three", "--no-checkpoint")
+		}
+		c.fails(exitFailed, "logs two -f", `topology "two" is not there`)
+		b := c.background("logs", "two", "-f", "--master")
+		c.sleep(time.Second)
+		if code, got := b.end(), b.errOut.take(); code != exitFailed || !strings.Contains(got, `topology "two" is not there`) {
+			t.Errorf("of one that never was: exit code %d, %q", code, got)
+		}
+	})
+}

@@ -36,6 +36,27 @@ func newSupervisors(d dial) *cobra.Command {
 		},
 	}
 	r.addFlagsJSON(cmd)
+	cmd.AddCommand(newForget(d))
+	return cmd
+}
+
+func newForget(d dial) *cobra.Command {
+	r := reach{dial: d}
+	cmd := &cobra.Command{
+		Use:   "forget SUPERVISOR",
+		Short: "Forget a supervisor that has died and will not come back.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
+				if err := c.Call(ctx, cluster.VerbForget, cluster.Named{Name: args[0]}, nil); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Forgot supervisor: %s\n", args[0])
+				return err
+			})
+		},
+	}
+	r.addFlags(cmd)
 	return cmd
 }
 

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isobar-io/isobar/engine/cluster"
 )
@@ -51,5 +53,26 @@ func TestNobodyAnswers(t *testing.T) {
 		c.server.Start()
 		c.nimbus.Heal()
 		c.prints("No topologies running.\n", "list")
+	})
+}
+
+// What runs and is not known, as after NATS has lost everything, holds slots.
+func TestHealthNamesWhatIsNotKnown(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		known := c.submit("lines")
+		c.mu.Lock()
+		c.processes = append(c.processes, []cluster.ProcessStatus{
+			{ID: "words-3-1796062563", Role: cluster.RoleMaster, Running: true}, {ID: "words-3-1796062563", Role: cluster.RoleWorker, Port: 6703, Running: true},
+			{ID: "gone-1-1", Role: cluster.RoleMaster}, {ID: "lines-1-1", Role: cluster.RoleMaster, Running: true}, {ID: known.ID, Role: cluster.RoleMaster, Running: true},
+		}...)
+		c.mu.Unlock()
+		c.sleep(6 * time.Second)
+		var h cluster.Health
+		code, out, _ := c.call("health", "--json")
+		c.must(json.Unmarshal([]byte(out), &h))
+		want := "supervisor sup-a runs words-3-1796062563, which is not known here (NATS has lost its records?): submit words again with --from latest, and kill it then if it is not wanted"
+		if code != exitFailed || len(h.Problems) != 1 || h.Problems[0] != want {
+			t.Errorf("exit code %d, problems %q", code, h.Problems)
+		}
 	})
 }

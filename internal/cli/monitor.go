@@ -84,7 +84,7 @@ func newMonitor(d dial) *cobra.Command {
 			if every < 1 || count < 0 {
 				return usageError{fmt.Errorf("--interval %d, --count %d: the interval must be 1 second or more, the count 0 or more", every, count)}
 			}
-			m := &monitor{name: args[0], only: components, out: cmd.OutOrStdout(), asJSON: r.asJSON}
+			m := &monitor{name: args[0], only: components, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), asJSON: r.asJSON}
 			file, isFile := cmd.OutOrStdout().(*os.File)
 			m.terminal = isFile && term.IsTerminal(int(file.Fd()))
 			return r.with(cmd, func(ctx context.Context, c *client.Client) error {
@@ -105,6 +105,7 @@ type monitor struct {
 	name     string
 	only     []string
 	out      io.Writer
+	errOut   io.Writer
 	asJSON   bool
 	terminal bool
 
@@ -121,7 +122,10 @@ func (m *monitor) run(ctx context.Context, c *client.Client, every time.Duration
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		d, err := detail(ctx, c, m.name)
-		if err != nil {
+		switch {
+		case err != nil && n > 0 && over(ctx, c, m.name):
+			return sayOver(m.errOut, m.name)
+		case err != nil:
 			return err
 		}
 		if err := m.check(d); err != nil {

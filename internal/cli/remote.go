@@ -66,6 +66,30 @@ func (r remote) call(ctx context.Context, method, path string, query url.Values,
 	return nil
 }
 
+// taken is a checkpoint of a savepoint, as --json prints it: what is known of it.
+type taken struct {
+	Generation checkpoint.Generation `json:"generation"`
+	Batch      checkpoint.BatchID    `json:"batch"`
+	Name       string                `json:"name,omitempty"` // of the savepoint
+	Manifest   string                `json:"manifest,omitempty"`
+	Size       int64                 `json:"size,omitempty"`
+	CRC32C     *uint32               `json:"crc32c,omitempty"`
+	UnixMilli  int64                 `json:"unixMilli,omitempty"`
+	Ended      bool                  `json:"ended,omitempty"`
+}
+
+func takenOf(refs []checkpoint.Ref, name string) []taken {
+	all := []taken{}
+	for _, ref := range refs {
+		t := taken{Generation: ref.Generation, Batch: ref.Batch, Name: name, Manifest: ref.Manifest, Size: ref.Size, UnixMilli: ref.UnixMilli, Ended: ref.Ended}
+		if ref.Manifest != "" { // without it nothing else is known
+			t.CRC32C = &ref.CRC32C
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
 func newSavepoint(d dial) *cobra.Command {
 	r := reach{dial: d}
 	var address, name string
@@ -91,7 +115,7 @@ func newSavepoint(d dial) *cobra.Command {
 				return err
 			}
 			if r.asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(refs)
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(takenOf(refs, name))
 			}
 			for _, ref := range refs {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", ref)

@@ -224,6 +224,9 @@ func (t transaction) same(u transaction) bool {
 	return t.Component == u.Component && t.Generation == u.Generation && t.Batch == u.Batch && slices.Equal(t.Data, u.Data)
 }
 
+// positionsShown bounds how many positions are shown of those that go back.
+const positionsShown = 5
+
 func (u *undone) print(w io.Writer) error {
 	p := printer{w: w}
 	p.line("Region %s of topology %s goes back from %s to %s, taken %s UTC.", u.Region, u.Topology, u.From, u.To, moment(u.to.ref.UnixMilli))
@@ -231,7 +234,11 @@ func (u *undone) print(w io.Writer) error {
 	for _, ref := range u.refs {
 		p.line("%scheckpoint %s, taken %s UTC", indent, ref, moment(ref.UnixMilli))
 	}
-	for _, m := range u.Positions {
+	for i, m := range u.Positions {
+		if i == positionsShown {
+			p.line("%spositions of %d more partitions; --json has all", indent, len(u.Positions)-i)
+			break
+		}
 		p.line("%sposition of %s in %s: from %s back to %s", indent, m.Component, printable([]byte(m.Partition)), position(m.From), position(m.To))
 	}
 	if len(u.Transactions) > 0 {

@@ -161,6 +161,9 @@ func reasons(d cluster.Detail) (all []string) {
 	if d.Run != nil && d.Run.Error != "" && d.Run.Error != d.Topology.Error {
 		all = append(all, "error of the run: "+d.Run.Error)
 	}
+	if d.Run != nil && len(d.Run.Unlinked) > 0 {
+		all = append(all, "note: "+d.Run.SaysUnlinked())
+	}
 	for _, c := range d.Conditions {
 		all = append(all, "note: "+c)
 	}

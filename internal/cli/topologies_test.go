@@ -121,6 +121,13 @@ func TestStatusTellsWhatIsTheMatter(t *testing.T) {
 		if want := "    note: wants 9 workers, "; code != exitOK || !strings.Contains(out, want) {
 			t.Errorf("status prints\n%s\nwithout %q", out, want)
 		}
+		c.runs(big, func(s *cluster.RunStatus) {
+			s.Unlinked = [][2]string{{"sup-a/6700", "sup-a/6701"}, {"sup-a/6700", "sup-a/6702"}, {"sup-a/6701", "sup-a/6702"}}
+		})
+		code, out, _ = c.call("status", "big")
+		if want := "    note: workers sup-a/6700 and sup-a/6701 do not reach each other, nor do 2 other pairs\n"; code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("status prints\n%s\nwithout %q", out, want)
+		}
 	})
 }
 
@@ -156,5 +163,43 @@ lines, task 1, 2000-01-01 00:00:02 UTC
 			t.Errorf("before nimbus knows it, the error is %q", got.Error)
 		}
 		c.fails(exitFailed, "get-errors other", `topology "other" is not there`)
+	})
+}
+
+// A program that dies at its start reports nothing by itself.
+func TestGetErrorsShowsHowProcessesEnd(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		a := c.submit("words")
+		c.mu.Lock()
+		c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: 6703, Restarts: 3, Exit: "of an older epoch"},
+			cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleWorker, Port: 6704, Epoch: a.Version.Epoch, Exit: "exit status 0"})
+		c.mu.Unlock()
+		c.started(a)
+		c.prints(`
+master on supervisor sup-a, started again 2 times; see: isobar logs words
+    it ended last with: exit status 2
+`, "get-errors", "words")
+		var got latestErrors
+		if c.json(&got, "get-errors", "words"); len(got.Processes) != 1 || got.Processes[0] != (processEnd{"master", "sup-a", 2, "exit status 2"}) {
+			t.Errorf("JSON holds %+v", got)
+		}
+	})
+}
+
+// What is taken back because its processes crash says so.
+func TestTakenBackTellsHowProcessesEnd(t *testing.T) {
+	withCluster(t, func(c *testCluster) {
+		a := c.submit("words")
+		c.runs(a, nil)
+		c.prints("Topology words is rebalancing\n", "rebalance", "words", "-w", "0")
+		c.runs(a, func(s *cluster.RunStatus) { s.Beat, s.Phase = 2, cluster.PhaseStopped })
+		c.mu.Lock()
+		c.processes = append(c.processes, cluster.ProcessStatus{ID: a.ID, Role: cluster.RoleMaster, Epoch: a.Version.Epoch + 1, Restarts: 4, Exit: "exit status 2"})
+		c.mu.Unlock()
+		c.sleep(20 * time.Minute)
+		want := "its topology master has not come up: its master on sup-a was started 5 times and ended at last with exit status 2; see isobar logs words"
+		if is := c.is("words"); !strings.HasPrefix(is.Error, "the rebalance was taken back: ") || !strings.HasSuffix(is.Error, want) {
+			t.Errorf("the error is %q, want %q", is.Error, want)
+		}
 	})
 }

@@ -6,6 +6,7 @@ package verses
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -25,6 +26,12 @@ const (
 	Hangs        = "hang"  // it does not return from the first tuple
 )
 
+// What it reads from its working folder with --notes, and adds to the mark.
+const (
+	NoteEach = "each.txt" // in each batch
+	NoteOnce = "once.txt" // when its counting bolt is opened
+)
+
 // partitions are more than tasks, so that each task has several.
 const partitions = 8
 
@@ -38,6 +45,7 @@ func Build(mark string) func(*app.Flags) (*engine.Topology, error) {
 		rate := f.Int("rate", 0, "read `N` lines a second; 0: as many as possible")
 		out := f.Path("output", "words.tsv", "write the counts to `FILE`")
 		wrong := f.String("wrong", "", "do something wrong: `WHAT` is panic, fail or hang")
+		notes := f.Bool("notes", "add to the mark what is in files of the working folder")
 
 		b := engine.NewTopologyBuilder()
 		b.SetSpout("lines", func() txn.Spout {
@@ -50,7 +58,7 @@ func Build(mark string) func(*app.Flags) (*engine.Topology, error) {
 			})
 		}, 2)
 		b.SetBolt("split", func() txn.Bolt { return split{} }, 2).ShuffleGrouping("lines")
-		b.SetBolt("count", func() txn.Bolt { return &count{mark: mark, wrong: *wrong} }, 2).FieldsGrouping("split", "word")
+		b.SetBolt("count", func() txn.Bolt { return &count{mark: mark, wrong: *wrong, notes: *notes} }, 2).FieldsGrouping("split", "word")
 		b.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(*out) }, 1).GlobalGrouping("count")
 		return b.Build()
 	}
@@ -73,6 +81,7 @@ func (split) Execute(t *tuple.Tuple, out *txn.Collector) error {
 type count struct {
 	total       *txn.Aggregate[int64]
 	mark, wrong string
+	notes       bool
 }
 
 func (*count) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "total", "mark") }
@@ -82,7 +91,17 @@ func (c *count) Open(_ *txn.Context, s *txn.State) error {
 		panic(fmt.Sprintf("mark %s panics, as it was told to", c.mark))
 	}
 	c.total = txn.NewAggregate(s, "total", txn.Sum())
-	return nil
+	return c.note(NoteOnce)
+}
+
+// note adds what is in a file to the mark.
+func (c *count) note(file string) error {
+	if !c.notes {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	c.mark += " " + string(text)
+	return err
 }
 
 func (c *count) Execute(*tuple.Tuple, *txn.Collector) error {
@@ -96,6 +115,10 @@ func (c *count) Execute(*tuple.Tuple, *txn.Collector) error {
 }
 
 func (c *count) FinishBatch(_ txn.BatchID, changed *txn.Changed, out *txn.Collector) error {
+	defer func(mark string) { c.mark = mark }(c.mark)
+	if err := c.note(NoteEach); err != nil {
+		return err
+	}
 	for changed.Next() {
 		total, _, err := c.total.Get()
 		if err != nil {
