@@ -30,6 +30,7 @@ func (b *bench) master() (m cluster.MasterRecord) {
 // A topology master that comes late, or that another one has come after, ends, so that it
 // is started again as the latest; it does not send workers away from the later one.
 func TestLaterMaster(t *testing.T) {
+	t.Parallel()
 	later := cluster.MasterRecord{Epoch: 1, Incarnation: 9, Address: "127.0.0.1:9"}
 	run := func(b *bench) <-chan error {
 		ended := make(chan error, 1)
@@ -61,6 +62,7 @@ func TestLaterMaster(t *testing.T) {
 
 // What an earlier topology master has told is replaced, however late it comes.
 func TestEarlierMaster(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

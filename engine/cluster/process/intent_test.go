@@ -12,6 +12,7 @@ import (
 // What was deactivated stays so when its topology master is replaced while the coordination
 // store is away. Of another epoch nothing is known.
 func TestDeactivatedStaysSoWithoutTheCoordinationStore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	begun := func(epoch uint64) *leader {
 		c := Config{

@@ -14,6 +14,7 @@ import (
 // That a topology was led is told as long as it is there, by each of its masters, so that
 // none begins anew where the checkpoints are missing.
 func TestThatItWasLedIsNotForgotten(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 1)
 	store := b.client()
 	led := func() bool { return process.Led(t.Context(), store, id) }

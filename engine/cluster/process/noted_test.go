@@ -14,6 +14,7 @@ import (
 // A topology master that dies while the coordination store is away is replaced by one that
 // goes by what the former was told: workers find it where that was, and commits go on.
 func TestMasterIsReplacedWithoutTheCoordinationStore(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 10_000)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()

@@ -200,6 +200,7 @@ func (b *bench) check() {
 
 // A topology runs to its end on two workers; its master tells so, and all processes end.
 func TestRunsToTheEnd(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 100_000, 0)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
@@ -227,6 +228,7 @@ func TestRunsToTheEnd(t *testing.T) {
 // The coordination store may be away from shortly after the start until the end: the
 // topology commits all the same. A topology master that dies meanwhile is replaced.
 func TestGoesOnWithoutTheCoordinationStore(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 400_000, 40_000)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
@@ -282,6 +284,7 @@ func (b *bench) commits() int {
 // An intent to stop ends the run after a last checkpoint, from which the next epoch goes
 // on; an inactive topology emits nothing. Components have the credentials from the start.
 func TestHeedsIntents(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 10_000)
 	b.put(cluster.KeyCredentials, cluster.Credentials{"password": "xyzzy"})
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1})
@@ -316,6 +319,7 @@ func TestHeedsIntents(t *testing.T) {
 // Of a topology that is dropped no last checkpoint is waited for: its workers are told to
 // end at the same time, and it could never be complete.
 func TestDroppedEndsWithoutALastCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 10_000)
 	b.lease = time.Hour // nothing else ends it
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
@@ -349,6 +353,7 @@ func TestDroppedEndsWithoutALastCheckpoint(t *testing.T) {
 // A topology master in whose place another submission has come, while nobody could tell it,
 // gives way instead of fencing the other one off again and again.
 func TestReplacedMasterGivesWay(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1<<40, 10_000)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()

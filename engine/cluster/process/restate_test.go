@@ -14,6 +14,7 @@ import (
 // A program that has renamed a state is refused, and its topology master tells which; told
 // of it, the tasks in other processes go on with what the state holds.
 func TestRenamedStateOnOtherMachines(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 1000, 0)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()

@@ -14,6 +14,7 @@ import (
 // That two workers do not reach each other is in the status, until one of them has been
 // replaced by one that does.
 func TestWorkersThatDoNotReachEachOtherAreInTheStatus(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 100_000, 0)
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
