@@ -153,7 +153,7 @@ var errDamaged = errors.New("is damaged")
 func decodeFamily(id txn.PartitionID, b []byte) (*family, error) {
 	switch {
 	case len(b) > 0 && b[0] == positionVersion:
-		return nil, errors.New("is of a file that was not followed: go on without following, or begin again in an empty data folder")
+		return nil, errors.New("is of a file that was not followed: go on without following, or begin anew (--from empty)")
 	case len(b) > 0 && b[0] > familyVersion:
 		return nil, fmt.Errorf("is of version %d, this is a reader of version %d", b[0], familyVersion)
 	case len(b) < 3 || b[0] != familyVersion:

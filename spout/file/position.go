@@ -58,7 +58,7 @@ const (
 )
 
 // cure is what helps when the input is not what was counted.
-const cure = "put it back as it was, or begin again in an empty data folder"
+const cure = "put it back as it was, or begin anew (--from empty)"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -106,7 +106,7 @@ func fingerprint(head []byte) uint64 { return tuple.HashBytes(string(head), 0) }
 
 func decodePosition(b []byte) (position, error) {
 	if len(b) > 0 && b[0] == familyVersion {
-		return position{}, errors.New("is of files that were followed: go on following them, or begin again in an empty data folder")
+		return position{}, errors.New("is of files that were followed: go on following them, or begin anew (--from empty)")
 	}
 	if len(b) > 0 && b[0] > positionVersion {
 		return position{}, fmt.Errorf("is of version %d, this is a reader of version %d", b[0], positionVersion)
