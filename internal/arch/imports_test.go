@@ -39,6 +39,7 @@ var layers = []layer{
 	{dir: "engine", below: []string{"tuple", "barrier", "txn", "engine"}, exact: []string{"checkpoint", "checkpoint/memstore"}},
 	// It locks its data folder as the engine does.
 	{dir: "engine/cluster/supervisor", below: []string{"engine/cluster"}, exact: []string{"checkpoint/filestore"}},
+	{dir: "engine/cluster/process", below: []string{"tuple", "engine"}, exact: []string{"checkpoint", "internal/atomicfile"}},
 	{dir: "engine/cluster/natscluster", exact: []string{"engine/cluster"}},
 	{dir: "engine/cluster/natsserver", exact: []string{"internal/filelock"}},
 	{dir: "engine/app", below: []string{"tuple", "barrier", "txn", "checkpoint", "engine", "spout", "bolt", "internal/atomicfile"}},

@@ -2,6 +2,7 @@ package process
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/isobar-io/isobar/engine/cluster"
+	"github.com/isobar-io/isobar/internal/atomicfile"
 )
 
 // toldNote is a file in the folder of a topology master: what it was told last.
@@ -41,15 +43,10 @@ func notedOf(c Config) noted {
 
 // note replaces the file. One that cannot be written leaves what was noted before.
 func (n noted) note(dir string) error {
-	text, err := json.Marshal(n)
-	if err != nil || dir == "" {
-		return err
+	if dir == "" {
+		return nil
 	}
-	path := filepath.Join(dir, toldNote)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(filepath.Join(dir, toldNote), func(w io.Writer) error { return json.NewEncoder(w).Encode(n) })
 }
 
 // remember notes a change of what this topology master is told.

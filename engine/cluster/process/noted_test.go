@@ -49,11 +49,8 @@ func TestMasterIsReplacedWithoutTheCoordinationStore(t *testing.T) {
 	second, end := context.WithCancel(t.Context())
 	defer end()
 	ended = lead(second, 2)
-	for before := b.commits(); b.commits() < before+5; {
-		if t.Context().Err() != nil {
-			t.Fatal("nothing is committed while the coordination store is away")
-		}
-	}
+	before := b.commits()
+	b.until("commits while the coordination store is away", func() bool { return b.commits() >= before+5 })
 	b.server.Start()
 	b.await("that the second one leads", func(s cluster.RunStatus) bool { return s.Incarnation == 2 && s.Active && s.Committed > 0 })
 	end()
