@@ -97,7 +97,7 @@ func TestBlobs(t *testing.T) {
 		t.Fatalf("update: %v\n%s", err, out)
 	}
 	p.awaitMark("first a2 b2")
-	again[2] = "6"
+	again[2] = "12"
 	bad := append(again, "-c", `topology.blobstore.map={"a":{"localname":"other.txt"}}`, "-c", "topology.task.stop.timeout.secs=2")
 	if out, err := p.trySubmit(first, 2, bad...); err == nil || !strings.Contains(out, "the update was taken back") || !strings.Contains(out, verses.NoteOnce) {
 		t.Errorf("update with a map that does not do: %v\n%s", err, out)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -143,7 +144,7 @@ func (p *topology) awaitCommits(n int) {
 	from := p.newest()
 	await(p, fmt.Sprintf("%d more commits of %s after %s", n, p.name, from), func() bool {
 		now := p.newest()
-		return now.Generation > from.Generation || now.Batch >= from.Batch+checkpoint.BatchID(n)
+		return now.Generation > from.Generation && from.Generation > 0 || now.Batch >= from.Batch+checkpoint.BatchID(n)
 	})
 }
 
@@ -261,11 +262,12 @@ func (p *topology) free() bool {
 	return !slices.ContainsFunc(all, func(s cluster.Summary) bool { return s.Name == p.name })
 }
 
-// shown returns the counts of the output, and the mark of each.
+// shown returns the counts of the output, and the mark of each. An output that is not there
+// yet has none.
 func (p *topology) shown() (counts map[string]int, marks map[string]string) {
 	p.Helper()
 	text, err := os.ReadFile(p.output)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.Fatal(err)
 	}
 	counts, marks = map[string]int{}, map[string]string{}

@@ -96,14 +96,14 @@ func TestBadUpdateIsTakenBack(t *testing.T) {
 	why := map[string]string{
 		verses.PanicsInOpen: "panics, as it was told to",
 		verses.Fails:        "it fails, as it was told to",
-		verses.Hangs:        "it committed nothing in 6 s",
+		verses.Hangs:        "it committed nothing in 12 s",
 	}
 	running := map[string]*topology{}
 	for wrong := range why {
 		p := r.steady(1000, 5_000)
 		running[wrong] = p
 		p.submit(first, 1, "-c", "topology.task.stop.timeout.secs=2")
-		p.update(second, 6, "--wrong="+wrong, "-c", "topology.task.stop.timeout.secs=2")
+		p.update(second, 12, "--wrong="+wrong, "-c", "topology.task.stop.timeout.secs=2")
 	}
 	for wrong, p := range running {
 		said := p.change("the update that does "+wrong, 1)

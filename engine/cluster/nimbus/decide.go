@@ -192,11 +192,13 @@ func (v *view) moved() bool {
 	})
 }
 
-// quiet reports whether all regions run and none has anything to commit.
+// quiet reports whether all regions run, and have from the start, and none has anything to
+// commit. One that had to start again may fail at its first tuple every time, and has
+// nothing to commit until that comes.
 func (v *view) quiet() bool {
 	idle := v.topology.Previous == cluster.Inactive
 	return v.phase() == cluster.PhaseRunning && !slices.ContainsFunc(v.run.Regions, func(r cluster.RegionState) bool {
-		return !r.Running || !r.Idle && !idle
+		return !r.Running || r.Restarts > 0 || !r.Idle && !idle
 	})
 }
 

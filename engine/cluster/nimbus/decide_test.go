@@ -106,7 +106,10 @@ func runOf(d *datadriven.TestData, epoch uint64) *cluster.RunStatus {
 			parts := strings.Split(arg.Key, ":")
 			r := cluster.RegionState{Name: parts[0], Last: parts[1], Running: true}
 			if len(parts) > 2 {
-				r.Running, r.Idle = parts[2] != "down", parts[2] == "idle"
+				r.Running, r.Idle = parts[2] != "down", parts[2] == "idle" || parts[2] == "again"
+				if parts[2] == "again" {
+					r.Restarts = 1
+				}
 			}
 			run.Regions = append(run.Regions, r)
 		}
