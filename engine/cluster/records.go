@@ -215,12 +215,16 @@ type ProcessStatus struct {
 	Number   uint64    `json:"number"` // of the assignment that it was started for
 	PID      int       `json:"pid,omitempty"`
 	Running  bool      `json:"running"`
+	Coming   bool      `json:"coming,omitempty"` // it will run, unless the supervisor learns that it is not wanted
 	Restarts int       `json:"restarts,omitempty"`
 	Since    time.Time `json:"since"`
 	Exit     string    `json:"exit,omitempty"` // how the last one ended
 	// Supervisor is whose process it is; nimbus says so in a Detail.
 	Supervisor string `json:"supervisor,omitempty"`
 }
+
+// MayRun reports whether there is a process, or will be if nothing new is learned.
+func (p ProcessStatus) MayRun() bool { return p.Running || p.Coming }
 
 // Role is what a process of a topology does.
 type Role string

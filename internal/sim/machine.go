@@ -156,7 +156,7 @@ func (m *machine) heartbeat() {
 	m.beat++
 	s := cluster.Supervisor{ID: m.id, Host: m.id, Machine: m.id, Ports: m.ports, Beat: m.beat, Unhealthy: m.sick}
 	for _, slot := range m.table.Slots() {
-		s.Processes = append(s.Processes, cluster.ProcessStatus{ID: slot.ID, Role: slot.Role, Port: slot.Port, Epoch: slot.Epoch, Running: slot.Phase.Alive()})
+		s.Processes = append(s.Processes, cluster.ProcessStatus{ID: slot.ID, Role: slot.Role, Port: slot.Port, Epoch: slot.Epoch, Running: slot.Phase.Alive(), Coming: slot.Phase.Coming()})
 	}
 	m.w.fleet.records.put(cluster.BucketSupervisors+"/"+m.id, s, func(uint64, error) {})
 	m.w.after(m.w.fleet.timing.Heartbeat, m.heartbeat)

@@ -371,23 +371,29 @@ func TestNothingChangesNothingIsWritten(t *testing.T) {
 	})
 }
 
-// The name of a killed topology is free when its processes have ended, not before.
+// The name of a killed topology is free when its processes have ended and none is about to
+// be started, not before.
 func TestKillWaitsForTheProcesses(t *testing.T) {
+	t.Run("that run", func(t *testing.T) { testKillWaits(t, (*machine).hang) })
+	t.Run("that come", func(t *testing.T) { testKillWaits(t, (*machine).hangStarting) })
+}
+
+func testKillWaits(t *testing.T, hang func(*machine)) {
 	bubble(t, func(w *world, machines []*machine) {
 		w.addNimbus("n1")
 		w.leads()
 		w.must(w.call("ann", cluster.VerbSubmit, w.program("wc", "v1"), nil))
 		d := w.runs("wc")
 		m := other(t, machines, d.Assignment)
-		m.setHung(true)
+		hang(m)
 		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 0}, nil))
 		w.must(w.call("ann", cluster.VerbKill, cluster.Kill{Name: "wc", WaitSecs: 300}, nil)) // it has begun
 		w.until(20*time.Second, "its processes are to end", func() bool { return w.detail("wc").Assignment.Stop })
 		time.Sleep(2 * time.Minute)
 		if got := w.status("wc"); got != cluster.Killed {
-			t.Errorf("it is %s while a process of it runs", got)
+			t.Errorf("it is %s while a process of it runs or will", got)
 		}
-		m.setHung(false)
+		m.wake()
 		w.until(20*time.Second, "it is gone", func() bool { return w.status("wc") == "gone" })
 	})
 }

@@ -312,7 +312,7 @@ func (l *leader) changing(id string) bool {
 func sameSupervisor(a, b cluster.Supervisor) bool {
 	running := func(s cluster.Supervisor) (all []string) {
 		for _, p := range s.Processes {
-			if p.Running {
+			if p.MayRun() {
 				all = append(all, fmt.Sprint(p.ID, p.Role, p.Port))
 			}
 		}

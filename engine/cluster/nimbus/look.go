@@ -202,10 +202,11 @@ func (l *leader) end(ctx context.Context, a cluster.Assignment) (gone bool, err 
 	return true, l.assignments.remove(ctx, a.ID)
 }
 
-// runsSomewhere reports whether a supervisor that is alive has a process of a topology.
+// runsSomewhere reports whether a supervisor that is alive has a process of a topology, or is
+// about to start one since it has not heard yet that all are to end.
 func (l *leader) runsSomewhere(id string) bool {
 	return slices.ContainsFunc(l.present(time.Now()), func(s cluster.Supervisor) bool {
-		return slices.ContainsFunc(s.Processes, func(p cluster.ProcessStatus) bool { return p.ID == id && p.Running })
+		return slices.ContainsFunc(s.Processes, func(p cluster.ProcessStatus) bool { return p.ID == id && p.MayRun() })
 	})
 }
 

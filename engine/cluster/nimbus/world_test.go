@@ -91,11 +91,28 @@ func (w *world) addMachine(name string, n int) *machine {
 	return m
 }
 
-// setHung makes the supervisor neither start nor end processes.
-func (m *machine) setHung(hung bool) {
+// hang makes the supervisor neither start nor end processes.
+func (m *machine) hang() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hung = hung
+	m.hung = true
+}
+
+// hangStarting makes it hang while it is about to start those that it has.
+func (m *machine) hangStarting() {
+	m.hang()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told = slices.Clone(m.told)
+	for i := range m.told {
+		m.told[i].Running, m.told[i].Coming = false, true
+	}
+}
+
+func (m *machine) wake() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hung = false
 }
 
 func (m *machine) startDaemon() {

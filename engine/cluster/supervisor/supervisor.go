@@ -340,8 +340,8 @@ func (s *Supervisor) show() {
 	for _, slot := range s.table.Slots() {
 		p.processes = append(p.processes, cluster.ProcessStatus{
 			ID: slot.ID, Role: slot.Role, Port: slot.Port, Epoch: slot.Epoch, Number: slot.Number,
-			PID: slot.PID, Running: slot.Phase.Alive(), Restarts: slot.Restarts,
-			Since: time.Unix(0, slot.Since), Exit: slot.Exit,
+			PID: slot.PID, Running: slot.Phase.Alive(), Coming: slot.Phase.Coming(),
+			Restarts: slot.Restarts, Since: time.Unix(0, slot.Since), Exit: slot.Exit,
 		})
 		if slot.Port != 0 && !slices.Contains(p.used, slot.Port) {
 			p.used = append(p.used, slot.Port)

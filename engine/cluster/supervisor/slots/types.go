@@ -56,6 +56,9 @@ func (p Phase) Alive() bool {
 	}
 }
 
+// Coming reports whether there will be a process, if it stays wanted.
+func (p Phase) Coming() bool { return p == Waiting || p == Preparing }
+
 // Slot is a place in use.
 type Slot struct {
 	Place
