@@ -69,7 +69,7 @@ func TestAbortedCheckpointsLeaveNothingBehind(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				var ill atomic.Bool
-				var look *engine.Inspector
+				var look atomic.Pointer[engine.Inspector]
 				began := time.Now()
 				run := func(ctx context.Context) <-chan ended {
 					b := engine.NewTopologyBuilder()
@@ -92,7 +92,7 @@ func TestAbortedCheckpointsLeaveNothingBehind(t *testing.T) {
 						}}
 					}, 1).GlobalGrouping("count")
 					return start(ctx, build(t, b), engine.WithStore(store, memstore.NewOpener(store)),
-						engine.WithInspector(func(i *engine.Inspector) { look = i }),
+						engine.WithInspector(look.Store),
 						conf(t, map[string]any{
 							"topology.restart.max": 0, "transaction.batch.snapshot.timeout": 5,
 							"transaction.schedule.batch.delay.ms": 1000, "checkpoint.orphan.grace.secs": int(grace / time.Second),
@@ -104,7 +104,7 @@ func TestAbortedCheckpointsLeaveNothingBehind(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				ill.Store(true)
-				for r := look.Regions()[0]; r.GivenUp+r.Restarts < aborts; r = look.Regions()[0] {
+				for r := look.Load().Regions()[0]; r.GivenUp+r.Restarts < aborts; r = look.Load().Regions()[0] {
 					time.Sleep(time.Second)
 				}
 				ill.Store(false)

@@ -57,16 +57,16 @@ func TestRolledBackRegionLeavesNothingBehindWhileAnotherGoesOn(t *testing.T) {
 			}
 		}
 		var ill atomic.Bool
-		var look *engine.Inspector
+		var look atomic.Pointer[engine.Inspector]
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		run := start(ctx, twoRegions(t, lines, limits, map[string]*board{"a": {}, "b": {}}, &ill),
-			engine.WithStore(store, memstore.NewOpener(store)), engine.WithInspector(func(i *engine.Inspector) { look = i }),
+			engine.WithStore(store, memstore.NewOpener(store)), engine.WithInspector(look.Store),
 			conf(t, map[string]any{"topology.restart.max": 0, "transaction.schedule.batch.delay.ms": 1000,
 				"checkpoint.orphan.grace.secs": int(grace / time.Second)}))
 		goOn(func(second int) bool { return second == 10 })
 		ill.Store(true)
-		goOn(func(int) bool { return look.Regions()[1].Restarts >= restarts })
+		goOn(func(int) bool { return look.Load().Regions()[1].Restarts >= restarts })
 		ill.Store(false)
 		goOn(func(second int) bool { return second == int(4*grace/time.Second) })
 		synctest.Wait()
@@ -74,7 +74,7 @@ func TestRolledBackRegionLeavesNothingBehindWhileAnotherGoesOn(t *testing.T) {
 		if most := 20; len(all) > len(needed)+most {
 			t.Errorf("after %d rollbacks there are %d objects, of which %d are needed", restarts, len(all), len(needed))
 		}
-		if n := look.Regions()[0].Restarts; n != 0 {
+		if n := look.Load().Regions()[0].Restarts; n != 0 {
 			t.Errorf("the other region was restarted %d times", n)
 		}
 		stop()

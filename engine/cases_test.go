@@ -80,12 +80,12 @@ func TestAlignmentThatOutlastsTheTimeoutIsGivenUp(t *testing.T) {
 		b.SetBolt("through", func() txn.Bolt { return through{gate} }, 1).ShuffleGrouping("slow")
 		b.SetBolt("join", func() txn.Bolt { return &join{executed: &executed, counted: &counted} }, 1).
 			GlobalGrouping("fast").GlobalGrouping("through")
-		var look *engine.Inspector
-		run := start(t.Context(), build(t, b), engine.WithInspector(func(i *engine.Inspector) { look = i }),
+		var look atomic.Pointer[engine.Inspector]
+		run := start(t.Context(), build(t, b), engine.WithInspector(look.Store),
 			conf(t, map[string]any{"transaction.schedule.batch.delay.ms": 1000, "transaction.batch.snapshot.timeout": 5}))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if r := look.Regions()[0]; r.GivenUp < 2 || r.Committed != 0 {
+		if r := look.Load().Regions()[0]; r.GivenUp < 2 || r.Committed != 0 {
 			t.Errorf("while an input stands still %d checkpoints were given up and %d committed", r.GivenUp, r.Committed)
 		}
 		waiting := sum(emitted.of("fast")) - sum(executed.of("fast"))

@@ -81,11 +81,13 @@ type bench struct {
 	tuples uint64
 	rate   float64
 	lease  time.Duration
-	state  string // of the counters
+	state  string        // of the counters
+	epoch  uint64        // of the version
+	every  time.Duration // between barriers
 }
 
 func newBench(t *testing.T, tuples uint64, rate float64) *bench {
-	b := &bench{t: t, server: memcluster.New(), store: memstore.New(), out: filepath.Join(t.TempDir(), "out.tsv"), tuples: tuples, rate: rate, lease: 2 * time.Second, state: "total"}
+	b := &bench{t: t, server: memcluster.New(), store: memstore.New(), out: filepath.Join(t.TempDir(), "out.tsv"), tuples: tuples, rate: rate, lease: 2 * time.Second, state: "total", epoch: 1, every: 20 * time.Millisecond}
 	if _, err := b.client().Bucket(t.Context(), cluster.TopologyBucket(id), true); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func (b *bench) config(role cluster.Role, worker string, incarnation uint64) pro
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	conf, err := config.Of(map[string]any{"transaction.schedule.batch.delay.ms": 20})
+	conf, err := config.Of(map[string]any{"transaction.schedule.batch.delay.ms": int(b.every.Milliseconds())})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ func (b *bench) config(role cluster.Role, worker string, incarnation uint64) pro
 	}
 	return process.Config{
 		Process: cluster.Process{
-			Role: role, Topology: "words", ID: id, Epoch: 1, Incarnation: incarnation,
+			Role: role, Topology: "words", ID: id, Epoch: b.epoch, Incarnation: incarnation,
 			Worker: worker, Listen: "127.0.0.1:0", Host: "127.0.0.1", Lease: b.lease, Secret: "x",
 		},
 		Build:   topo,
@@ -147,7 +149,7 @@ func (b *bench) put(key string, v any) {
 
 // assign places the tasks on two workers.
 func (b *bench) assign() {
-	b.put(cluster.KeyAssignment, cluster.Assignment{ID: id, Version: cluster.Version{Epoch: 1}, Workers: []cluster.WorkerPlace{
+	b.put(cluster.KeyAssignment, cluster.Assignment{ID: id, Version: cluster.Version{Epoch: b.epoch}, Workers: []cluster.WorkerPlace{
 		{Slot: cluster.Slot{Supervisor: "s", Port: 1}, Tasks: []int{1, 3, 5}},
 		{Slot: cluster.Slot{Supervisor: "s", Port: 2}, Tasks: []int{2, 4}},
 	}})

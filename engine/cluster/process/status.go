@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,10 @@ func (m *leader) report(ctx context.Context) {
 	for m.starting(ctx) {
 		m.write(ctx)
 	}
+	if m.Epoch > 1 {
+		m.write(ctx)
+		m.prove(ctx)
+	}
 	for {
 		m.write(ctx)
 		select {
@@ -67,8 +72,7 @@ func (m *leader) report(ctx context.Context) {
 const lookEvery = 50 * time.Millisecond
 
 // starting waits until there is news of a run that comes up; it returns false when it has,
-// or ctx has ended. It notes that the run has begun. In an epoch that is not the first one
-// it asks for a checkpoint, which shows that what is new works.
+// or ctx has ended. It notes that the run has begun.
 func (m *leader) starting(ctx context.Context) bool {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -84,9 +88,6 @@ func (m *leader) starting(ctx context.Context) bool {
 			begun = true
 		}
 		if now.Phase != cluster.PhaseStarting {
-			if m.Epoch > 1 {
-				m.control.Checkpoint()
-			}
 			return false
 		}
 		select {
@@ -99,6 +100,34 @@ func (m *leader) starting(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// proofWait is how long a version that is new waits for input to prove itself with.
+const proofWait = 5 * time.Second
+
+// prove asks for a checkpoint, which shows that a version that is new works: behind its first
+// input, since without any even one that cannot process a tuple has a checkpoint. If none
+// comes for a while, that is all there is to prove.
+func (m *leader) prove(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	late := time.NewTimer(proofWait)
+	defer late.Stop()
+	for waits := true; waits; {
+		select {
+		case <-look.C:
+			waits = slices.ContainsFunc(m.now().Regions, func(r cluster.RegionState) bool {
+				return !r.Over && (!r.Running || r.Idle)
+			})
+		case <-late.C:
+			waits = false
+		case <-m.changed:
+			m.write(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+	m.control.Checkpoint()
 }
 
 // unlinkedMax bounds how many pairs a status names; see texts.
