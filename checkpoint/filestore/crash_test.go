@@ -29,6 +29,7 @@ type fragile struct {
 	keep    vfs.CrashCloneCfg
 	left    *vfs.MemFS // what the crash has left
 	temps   int
+	before  func(step int) // is called before each step, if set
 }
 
 type fault int
@@ -46,6 +47,9 @@ var (
 // do takes a step.
 func (f *fragile) do(call func() error) error {
 	f.step++
+	if f.before != nil {
+		f.before(f.step)
+	}
 	if f.left == nil && f.step == f.crashAt {
 		f.left = f.mem.CrashClone(f.keep)
 	}
@@ -80,7 +84,7 @@ func (f *fragile) Open(path string) (file, error) {
 
 func (f *fragile) CreateTemp(dir, prefix string) (file, error) {
 	f.temps++
-	path := filepath.Join(dir, fmt.Sprint(prefix, f.temps))
+	path := filepath.Join(dir, fmt.Sprintf("%s%p.%d", prefix, f, f.temps))
 	return f.open(path, func() (vfs.File, error) { return f.mem.Create(path, vfs.WriteCategoryUnspecified) })
 }
 

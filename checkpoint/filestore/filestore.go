@@ -2,21 +2,20 @@
 //
 // An object is a file under its own name. It is written under a temporary name,
 // synced, and then linked to its name, so that it appears whole or not at all and
-// never replaces another. The head is the file "head"; who replaces it holds an OS
-// lock on "head.lock", a file that is itself never replaced.
+// never replaces another. Each head is a file of its own as well, the one with the highest
+// number in the folder "heads".
 package filestore
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,9 +23,7 @@ import (
 )
 
 const (
-	headName     = "head"
-	headLockName = "head.lock"
-	putLockName  = "put.lock"
+	putLockName = "put.lock"
 	// tempPrefix is in no object name, because of the '~'.
 	tempPrefix = ".tmp~"
 	// tempAge is from when on a temporary file is nobody's any more.
@@ -44,8 +41,8 @@ type Store struct {
 	mu     sync.Mutex
 	synced map[string]bool // directories whose entry in their parent is durable
 
-	headMu   sync.Mutex
-	headOpen bool // it is not known whether the head is durable
+	headMu  sync.Mutex
+	durable uint64 // heads up to this number are known to be
 }
 
 var (
@@ -101,7 +98,8 @@ func (s *Store) path(name string) (string, error) {
 }
 
 func reserved(name string) bool {
-	return name == headName || name == headLockName || name == putLockName
+	top, _, _ := strings.Cut(name, "/")
+	return slices.Contains([]string{putLockName, headsName, soleHeadName, headLockName}, top)
 }
 
 // Put implements checkpoint.Store.
@@ -274,96 +272,6 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 	s.hook("delete.after")
 	return nil
-}
-
-// ReadHead implements checkpoint.Store.
-func (s *Store) ReadHead(ctx context.Context) ([]byte, checkpoint.Version, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, "", err
-	}
-	// Whoever reads a head believes it, so it must not be gone after a crash.
-	s.headMu.Lock()
-	defer s.headMu.Unlock()
-	if err := s.syncHead(); err != nil {
-		return nil, "", fmt.Errorf("read head: %w", err)
-	}
-	data, err := s.readFile(filepath.Join(s.dir, headName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("read head in %s: %w", s.dir, checkpoint.ErrNotFound)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("read head: %w", err)
-	}
-	return data, versionOf(data), nil
-}
-
-func (s *Store) readFile(path string) ([]byte, error) {
-	f, err := s.sys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(f)
-	return data, errors.Join(err, f.Close())
-}
-
-// syncHead makes the head durable, unless it is. The caller holds headMu.
-func (s *Store) syncHead() error {
-	if !s.headOpen {
-		return nil
-	}
-	err := s.sys.SyncDir(s.dir)
-	s.headOpen = err != nil
-	return err
-}
-
-// versionOf names a version of the head by its bytes, which never repeat.
-func versionOf(data []byte) checkpoint.Version {
-	sum := sha256.Sum256(data)
-	return checkpoint.Version(hex.EncodeToString(sum[:]))
-}
-
-// SwapHead implements checkpoint.Store.
-func (s *Store) SwapHead(ctx context.Context, old checkpoint.Version, data []byte) (v checkpoint.Version, err error) {
-	s.hook("head.before")
-	unlock, err := s.sys.Lock(filepath.Join(s.dir, headLockName))
-	if err != nil {
-		return "", fmt.Errorf("swap head: %w", err)
-	}
-	v, err = s.swapLocked(ctx, old, data)
-	if err := errors.Join(err, unlock()); err != nil {
-		return "", fmt.Errorf("swap head: %w", err)
-	}
-	s.hook("head.after")
-	return v, nil
-}
-
-func (s *Store) swapLocked(ctx context.Context, old checkpoint.Version, data []byte) (checkpoint.Version, error) {
-	_, current, err := s.ReadHead(ctx)
-	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
-		return "", err
-	}
-	if current != old {
-		return "", checkpoint.ErrHeadMoved
-	}
-	temp, err := s.sys.CreateTemp(s.dir, tempPrefix)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = s.sys.Remove(temp.Name()) }() // it is stale soon, and removed then
-	_, err = io.Copy(temp, bytes.NewReader(data))
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return "", err
-	}
-	s.headMu.Lock()
-	defer s.headMu.Unlock()
-	s.headOpen = true
-	if err := s.sys.Rename(temp.Name(), filepath.Join(s.dir, headName)); err != nil {
-		return "", err
-	}
-	return versionOf(data), s.syncHead()
 }
 
 // contextReader ends with its context.

@@ -98,11 +98,11 @@ func TestLayoutAndNothingTemporaryLeft(t *testing.T) {
 	if err := s.Delete(t.Context(), "data/2/b"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"data", "data/1", "data/1/a", "head", "head.lock"}
+	want := []string{"data", "data/1", "data/1/a", "heads", "heads/00000000000000000001"}
 	if got := files(t, dir); !slices.Equal(got, want) {
 		t.Errorf("the directory holds %q, want %q", got, want)
 	}
-	for _, name := range []string{"head", "head.lock", "put.lock"} {
+	for _, name := range []string{"head", "head.lock", "put.lock", "heads/1", "heads"} {
 		if err := s.Put(t.Context(), name, strings.NewReader("x"), 1, checkpoint.CRC([]byte("x"))); err == nil {
 			t.Errorf("an object could be called %q", name)
 		}

@@ -40,7 +40,10 @@ func TestLink(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := s.Link(t.Context(), headName, to+"5"); err == nil {
+	if _, err := s.SwapHead(t.Context(), "", []byte("head")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Link(t.Context(), headsName+"/"+filepath.Base(s.headPath(1)), to+"5"); err == nil {
 		t.Error("the head was linked")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

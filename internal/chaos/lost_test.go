@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/engine/cluster"
 )
 
@@ -91,7 +92,7 @@ func TestMasterMovesWhereItsCheckpointsAreNot(t *testing.T) {
 		d := p.detail()
 		return d.Assignment.Master != was && d.Run != nil && strings.Contains(d.Run.Error, "put its checkpoints back")
 	})
-	if _, err := os.Stat(filepath.Join(folder, "head")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := filestore.HeadFile(folder); !errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("it has begun anew: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(folder), os.Rename(folder+".away", folder)); err != nil {

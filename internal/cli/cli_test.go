@@ -186,11 +186,11 @@ func TestDamageIsNamed(t *testing.T) {
 	if code, _, errOut := call(t, "checkpoint", "show", data, "1.1"); code != exitFailed || !strings.Contains(errOut, name) {
 		t.Errorf("show: exit code %d, %s", code, errOut)
 	}
-	file := filepath.Join(data, "checkpoints", "words", "head")
+	file := headFile(t, data)
 	if err := os.WriteFile(file, []byte("isobar head 1\n{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := call(t, "checkpoint", "list", data); code != exitFailed || !strings.Contains(errOut, file) {
+	if code, _, errOut := call(t, "checkpoint", "list", data); code != exitFailed || !strings.Contains(errOut, "head in "+filepath.Join(data, "checkpoints", "words")+": damaged") {
 		t.Errorf("damaged head: exit code %d, %s", code, errOut)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/engine/app/storage"
 	"github.com/isobar-io/isobar/engine/config"
 )
@@ -153,7 +154,7 @@ func everyDeath(t *testing.T, try func(t *testing.T, l *life)) {
 // returns false if there is no head.
 func whole(t *testing.T, data string) bool {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(data, "checkpoints", "words", "head")); errors.Is(err, os.ErrNotExist) {
+	if _, err := filestore.HeadFile(filepath.Join(data, "checkpoints", "words")); errors.Is(err, checkpoint.ErrNotFound) {
 		return false
 	}
 	contains(t, []string{"checkpoint", "verify", data, "--all"}, "All is right")

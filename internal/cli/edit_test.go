@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/checkpoint/filestore"
 	"github.com/isobar-io/isobar/engine"
 	"github.com/isobar-io/isobar/engine/config"
 )
@@ -27,7 +28,7 @@ func objectsIn(t *testing.T, data string) map[string]int64 {
 	all := map[string]int64{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(root, path)
-		if err == nil && !d.IsDir() && strings.Contains(rel, string(filepath.Separator)) {
+		if err == nil && !d.IsDir() && !strings.HasPrefix(rel, "heads") {
 			info, err := d.Info()
 			if err != nil {
 				return err
@@ -342,7 +343,7 @@ func TestCopyRefusesDamageAndOtherPlaces(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "new")
 	fails(t, exitFailed, []string{"checkpoint", "copy", data, to}, "damaged")
-	if _, err := os.Stat(filepath.Join(to, "checkpoints", "words", "head")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := filestore.HeadFile(filepath.Join(to, "checkpoints", "words")); !errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("there is a head: %v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -188,12 +187,13 @@ func TestRollbackInAClusterWithoutTheStore(t *testing.T) {
 // otherRun makes a folder with checkpoints of another run of the topology.
 func otherRun(data string) string {
 	dir := filepath.Join(data, "other")
-	if err := os.MkdirAll(filepath.Join(dir, "words"), 0o700); err != nil {
+	s, err := filestore.Open(filepath.Join(dir, "words"))
+	if err != nil {
 		panic(err)
 	}
 	b, err := checkpoint.EncodeHead(&checkpoint.Head{Topology: "words", RunID: "run-2", Generation: 1, Writer: "w", Regions: map[string]checkpoint.RegionHead{}})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "words", "head"), b, 0o600)
+		_, err = s.SwapHead(context.Background(), "", b)
 	}
 	if err != nil {
 		panic(err)

@@ -143,9 +143,18 @@ func counted(t *testing.T) (data string, o *outside, first, second checkpoint.Re
 	return data, o, first, second
 }
 
+func headFile(t *testing.T, data string) string {
+	t.Helper()
+	path, err := filestore.HeadFile(filepath.Join(data, "checkpoints", "words"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func headIn(t *testing.T, data string) *checkpoint.Head {
 	t.Helper()
-	name := filepath.Join(data, "checkpoints", "words", "head")
+	name := headFile(t, data)
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -334,13 +343,12 @@ func TestVerifySaysWhatIsWrong(t *testing.T) {
 func TestVerifySeesAnOlderHead(t *testing.T) {
 	data, o := t.TempDir(), &outside{published: map[string]int{}}
 	counts(t, data, 100, 1, 0, o)
-	name := filepath.Join(data, "checkpoints", "words", "head")
-	old, err := os.ReadFile(name)
+	old, err := os.ReadFile(headFile(t, data))
 	if err != nil {
 		t.Fatal(err)
 	}
 	counts(t, data, 150, 1, 0, o)
-	if err := os.WriteFile(name, old, 0o600); err != nil {
+	if err := os.WriteFile(headFile(t, data), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fails(t, exitDamaged, []string{"checkpoint", "verify", data}, "BAD head", "it is of generation 1")

@@ -61,7 +61,7 @@ func (l *location) openAll(ctx context.Context, arg, topology string) ([]*archiv
 	}
 	switch {
 	case len(names) == 0:
-		return nil, fmt.Errorf("no checkpoints in %s: name a data folder, or its folder \"checkpoints\", which holds TOPOLOGY/head", place)
+		return nil, fmt.Errorf("no checkpoints in %s: name a data folder, or its folder \"checkpoints\", which has a folder with a head for each topology", place)
 	case topology != "" && !slices.Contains(names, topology):
 		return nil, fmt.Errorf("%s holds no checkpoints of topology %q, only of %s", place, topology, strings.Join(names, ", "))
 	case topology != "":
@@ -103,7 +103,7 @@ func (a *archive) readHead(ctx context.Context) (*checkpoint.Head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the head of topology %q: %w", a.topology, err)
 	}
-	return checkpoint.DecodeHead(strings.TrimSuffix(a.place.String(), "/")+"/"+a.topology+"/head", data)
+	return checkpoint.DecodeHead("in "+strings.TrimSuffix(a.place.String(), "/")+"/"+a.topology, data)
 }
 
 // with opens the one topology that is meant and calls do.

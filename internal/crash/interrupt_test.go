@@ -7,44 +7,41 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/isobar-io/isobar/checkpoint"
+	"github.com/isobar-io/isobar/internal/filelock"
 )
 
-// holdHead lets nobody move the head until release is called.
+// heldBy is what a victim needs to know of the lock that holdHead takes.
+func (p place) heldBy() string { return "CRASH_HOLD=" + p.hold() }
+
+func (p place) hold() string { return filepath.Join(filepath.Dir(p.output), "hold") }
+
+// holdHead lets no victim move the head until release is called.
 func (p place) holdHead(t *testing.T) (release func()) {
 	t.Helper()
-	if err := os.MkdirAll(p.store(), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(filepath.Join(p.store(), "head.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := os.OpenFile(p.hold(), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if err == nil {
-			return func() {
-				if err := f.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		if err != syscall.EINTR { //nolint:errorlint // a system call returns it bare
-			t.Fatal(err)
+	if err := filelock.Lock(f); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
-// interrupted starts the word count, awaits a commit, holds the head there, and
+// interrupted starts a victim, awaits a commit, holds the head there, and
 // interrupts it. It returns when the process has said that it stops, with what was
 // committed before.
 func interrupted(t *testing.T, p place, c *corpus) (v *process, before checkpoint.Ref, release func()) {
 	t.Helper()
-	v = wordcount.start(t, p.wordcountArgs(c))
+	v = victim.start(t, p.victimArgs(c), p.heldBy())
 	if !v.await(t, "a commit", func() bool { return p.batch(t) > 0 }) {
 		t.Fatalf("the process ended: %v\n%s", v.cmd.ProcessState, &v.stderr)
 	}
@@ -69,7 +66,7 @@ func (p *process) interrupt(t *testing.T) {
 
 func TestInterruptTakesALastCheckpoint(t *testing.T) {
 	c := bibles(t, 4)
-	p := newPlace(t, "wordcount")
+	p := newPlace(t, "victim")
 	v, before, release := interrupted(t, p, c)
 	release()
 	if code := v.wait(); code != 0 {
@@ -86,7 +83,7 @@ func TestInterruptTakesALastCheckpoint(t *testing.T) {
 	if shown, committed := totalOf(t, p.shown(t)), p.counted(t, c); shown != committed {
 		t.Errorf("the output shows %d words after the last checkpoint, %d are committed", shown, committed)
 	}
-	wordcount.run(t, 0, p.wordcountArgs(c))
+	victim.run(t, 0, p.victimArgs(c))
 	p.checkAll(t, c)
 	if ref := p.committed(t); ref.Generation != last.Generation+1 || ref.Batch <= last.Batch {
 		t.Errorf("the rerun ended with checkpoint %s, it did not go on from %s", ref, last)
@@ -95,7 +92,7 @@ func TestInterruptTakesALastCheckpoint(t *testing.T) {
 
 func TestSecondInterruptEndsAtOnce(t *testing.T) {
 	c := bibles(t, 4)
-	p := newPlace(t, "wordcount")
+	p := newPlace(t, "victim")
 	v, before, release := interrupted(t, p, c)
 	v.interrupt(t)
 	if code := v.wait(); code != 130 { // although the head is held
@@ -106,15 +103,15 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 	}
 	release()
 	p.check(t, c)
-	wordcount.run(t, 0, p.wordcountArgs(c))
+	victim.run(t, 0, p.victimArgs(c))
 	p.checkAll(t, c)
 }
 
 func TestDataFolderBelongsToOneProcess(t *testing.T) {
 	c := bibles(t, 1)
-	p := newPlace(t, "wordcount")
+	p := newPlace(t, "victim")
 	release := p.holdHead(t)
-	first := wordcount.start(t, p.wordcountArgs(c))
+	first := victim.start(t, p.victimArgs(c), p.heldBy())
 	pid := fmt.Sprintf("process %d:", first.cmd.Process.Pid)
 	lock := filepath.Join(p.data, "lock")
 	first.await(t, "the lock on the data folder", func() bool {
@@ -123,7 +120,7 @@ func TestDataFolderBelongsToOneProcess(t *testing.T) {
 	})
 	other := p
 	other.output = filepath.Join(t.TempDir(), "out.tsv")
-	second := wordcount.run(t, 1, other.wordcountArgs(c))
+	second := victim.run(t, 1, other.victimArgs(c))
 	if log := second.stderr.String(); !strings.Contains(log, pid) || !strings.Contains(log, p.data) {
 		t.Errorf("the error does not name %q and folder %s:\n%s", pid, p.data, log)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/isobar-io/isobar/checkpoint/filestore"
 )
 
 // small returns a corpus that is counted in a moment.
@@ -105,7 +107,13 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 	for damage, apply := range damages {
 		for _, name := range names {
 			t.Run(damage+"/"+filepath.Base(name), func(t *testing.T) {
-				path := filepath.Join(p.store(), filepath.FromSlash(name))
+				path, err := filepath.Join(p.store(), filepath.FromSlash(name)), error(nil)
+				if name == "head" {
+					path, err = filestore.HeadFile(p.store())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				data, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)

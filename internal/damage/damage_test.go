@@ -98,12 +98,37 @@ func (f *folder) write(t *testing.T, rel string, data []byte) {
 	}
 }
 
-// objects returns everything in the store but the lock.
+// saidOf returns what errors call a file: a head is one to them, in whichever file it is.
+func saidOf(rel string) string {
+	switch {
+	case rel == "":
+		return ""
+	case path.Base(path.Dir(rel)) == "heads":
+		return "head"
+	}
+	return path.Base(rel)
+}
+
+// head returns the name of the head's file, "" if there is none.
+func (f *folder) head(t *testing.T) string {
+	t.Helper()
+	name, err := headOf(f.dir)
+	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// objects returns everything in the store. The head is called "head", and those that it has
+// replaced are left out.
 func (f *folder) objects(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := eachFile(storeOf(f.dir), func(rel string, data []byte) {
-		if rel != "head.lock" {
+		switch {
+		case storeFolder+rel == f.head(t):
+			all["head"] = string(data)
+		case !strings.HasPrefix(rel, "heads/"):
 			all[rel] = string(data)
 		}
 	})
@@ -143,8 +168,8 @@ func (f *folder) refuses(t *testing.T, rel string, words ...string) {
 		t.Errorf("the run was not refused; output: %v", f.o.differs(f.im.want))
 		return
 	}
-	if rel != "" && !strings.Contains(err.Error(), path.Base(rel)) {
-		t.Errorf("the error does not name %s: %v", path.Base(rel), err)
+	if !strings.Contains(err.Error(), saidOf(rel)) {
+		t.Errorf("the error does not name %s: %v", saidOf(rel), err)
 	}
 	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
 		t.Errorf("the error says none of %q: %v", words, err)
@@ -220,7 +245,7 @@ func (f *folder) looks(t *testing.T, rel string, right map[string]string) {
 	for _, c := range commands {
 		complaint, failed := complaints[c]
 		switch {
-		case failed && !strings.Contains(complaint, path.Base(rel)):
+		case failed && !strings.Contains(complaint, saidOf(rel)):
 			t.Errorf("%s does not name the file: %s", c, complaint)
 		case !failed && out[c] != right[c]:
 			t.Errorf("%s prints\n%s\ninstead of\n%s", c, out[c], right[c])
@@ -310,7 +335,7 @@ func TestDamagedFileThatIsNotNeeded(t *testing.T) {
 			some = append(some, s)
 		}
 	}
-	some = append(some, swap("a head", (&folder{im: im, dir: im.data}).read(t, storeFolder+"head")))
+	some = append(some, swap("a head", (&folder{im: im, dir: im.data}).read(t, c.of[head][0])))
 	for _, k := range spared {
 		if len(c.of[k]) == 0 {
 			t.Fatalf("the image has no %s", k)

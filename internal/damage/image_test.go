@@ -144,7 +144,11 @@ func makeImage(t *testing.T) (*image, error) {
 // only after look returns.
 func (im *image) look(live string, o *outside, take bool, taken *bool) error {
 	store := storeOf(live)
-	data, err := os.ReadFile(filepath.Join(store, "head"))
+	name, err := headOf(live)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(live, filepath.FromSlash(name)))
 	if err != nil {
 		return err
 	}
@@ -237,7 +241,7 @@ const (
 	oldData     kind = "data of older checkpoints only"
 	orphan      kind = "object that no checkpoint names"
 	temporary   kind = "temporary file"
-	headLock    kind = "lock of the head"
+	oldHead     kind = "head that was replaced"
 	dataLock    kind = "lock of the data folder"
 	note        kind = "note that it has run"
 	local       kind = "local state"
@@ -246,7 +250,7 @@ const (
 // needed are the kinds without which there is no restart.
 var needed = []kind{head, manifest, delta, base}
 
-var spared = []kind{oldManifest, oldData, orphan, temporary, headLock, dataLock, note, local}
+var spared = []kind{oldManifest, oldData, orphan, temporary, oldHead, dataLock, note, local}
 
 // classes sorts the files of a data folder, by slash-separated path in it.
 type classes struct {
@@ -255,6 +259,16 @@ type classes struct {
 }
 
 func storeOf(data string) string { return filepath.Join(data, "checkpoints", topologyName) }
+
+// headOf returns the slash-separated path of the head in a data folder.
+func headOf(data string) (string, error) {
+	path, err := filestore.HeadFile(storeOf(data))
+	if err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(data, path)
+	return filepath.ToSlash(rel), err
+}
 
 const storeFolder = "checkpoints/" + topologyName + "/"
 
@@ -265,7 +279,11 @@ func (im *image) classify() classes {
 	if err != nil {
 		return classes{err: err}
 	}
-	fixed := map[string]kind{storeFolder + "head": head, storeFolder + "head.lock": headLock, "lock": dataLock, "ran/" + topologyName: note}
+	newest, err := headOf(im.data)
+	if err != nil {
+		return classes{err: err}
+	}
+	fixed := map[string]kind{newest: head, "lock": dataLock, "ran/" + topologyName: note}
 	object := regexp.MustCompile(`^(manifest/|data/[0-9a-f]{16}/)[^/]+$`)
 	c.err = filepath.WalkDir(im.data, func(at string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -282,6 +300,8 @@ func (im *image) classify() classes {
 		case known:
 		case strings.HasPrefix(rel, "local/"):
 			k = local
+		case strings.HasPrefix(name, "heads/"):
+			k = oldHead
 		case inStore && strings.HasPrefix(path.Base(name), ".tmp~"):
 			k = temporary
 		case inStore && named[name] != "":

@@ -28,7 +28,7 @@ func document(data []byte) []byte { return bytes.Split(data, []byte("\n"))[1] }
 // setHead changes the head.
 func (f *folder) setHead(t *testing.T, change func(h *checkpoint.Head)) {
 	t.Helper()
-	h, err := checkpoint.DecodeHead("head", f.read(t, storeFolder+"head"))
+	h, err := checkpoint.DecodeHead("head", f.read(t, f.head(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (f *folder) setHead(t *testing.T, change func(h *checkpoint.Head)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.write(t, storeFolder+"head", data)
+	f.write(t, f.head(t), data)
 }
 
 // setManifest puts other bytes in the place of the current manifest, and their size and
@@ -136,7 +136,7 @@ func TestFilesOfANewerVersion(t *testing.T) {
 			ch.make(t, f)
 			_, complaints := f.shows(t)
 			for _, cmd := range commands {
-				if said, failed := complaints[cmd]; failed == ch.shown || failed && !strings.Contains(said, path.Base(ch.file)) {
+				if said, failed := complaints[cmd]; failed == ch.shown || failed && !strings.Contains(said, saidOf(ch.file)) {
 					t.Errorf("%s says %q", cmd, said)
 				}
 			}
@@ -154,6 +154,7 @@ func TestMissingFolders(t *testing.T) {
 	for rel, words := range map[string]string{
 		"checkpoints":                 "has run in data folder",
 		"checkpoints/" + topologyName: "has run in data folder",
+		storeFolder + "heads":         "has run in data folder",
 		storeFolder + "manifest":      c.of[manifest][0][len(storeFolder):],
 		storeFolder + "data":          "object data/",
 		path.Dir(c.of[delta][0]):      "object data/",
@@ -181,7 +182,9 @@ func TestMissingHeadAndNote(t *testing.T) {
 	t.Parallel()
 	f := theImage(t).copy(t)
 	f.write(t, "ran/"+topologyName, nil)
-	f.write(t, storeFolder+"head", nil)
+	if err := os.RemoveAll(f.path(storeFolder + "heads")); err != nil {
+		t.Fatal(err)
+	}
 	f.refuses(t, "head", "no head that says which are committed")
 }
 
@@ -207,7 +210,7 @@ func TestOlderHead(t *testing.T) {
 			t.Run(current.String(), func(t *testing.T) {
 				t.Parallel()
 				f := im.copy(t)
-				f.write(t, storeFolder+"head", old)
+				f.write(t, f.head(t), old)
 				beyond := f.beyond(t, h, *current)
 				if beyond <= 1 {
 					went.Add(f.goesOnFrom(t, *current))

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/checkpoint/filestore"
 )
-
-// headFile is in the folder of every topology that has checkpoints.
-const headFile = "head"
 
 // folder is a Place on a file system: the path of a folder with one for each topology.
 type folder string
@@ -41,11 +37,11 @@ func (f folder) Topologies(context.Context) ([]string, error) {
 		if !e.IsDir() {
 			continue
 		}
-		_, err := os.Stat(filepath.Join(string(f), e.Name(), headFile))
+		_, err := filestore.HeadFile(filepath.Join(string(f), e.Name()))
 		switch {
 		case err == nil:
 			names = append(names, e.Name())
-		case !errors.Is(err, fs.ErrNotExist):
+		case !errors.Is(err, checkpoint.ErrNotFound):
 			return nil, fmt.Errorf("look for checkpoints: %w", err)
 		}
 	}
