@@ -3,7 +3,7 @@ package main
 import "testing"
 
 func TestLink(t *testing.T) {
-	rows := bench(t, "-workload link -duration 150ms")
+	rows := bench(t, "-workload link -duration 500ms")
 	for _, mode := range []string{"tcp", "transport", "link", "link-words", "codec-words"} {
 		checkRow(t, rows, "200 channels "+mode, "bytes_per_cpu_s", "ratio_to_tcp")
 	}
