@@ -130,12 +130,20 @@ func (s *Store) makeDurable(n uint64) error {
 	if n <= s.durable {
 		return nil
 	}
-	err := s.sys.SyncDir(filepath.Join(s.dir, headsName))
-	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) {
-		return err
+	err := s.syncHeads(n)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return nil
 	}
-	s.durable = n
-	return nil
+	return err
+}
+
+// syncHeads makes all heads durable, of which one has number n. The caller holds headMu.
+func (s *Store) syncHeads(n uint64) error {
+	err := s.sys.SyncDir(filepath.Join(s.dir, headsName))
+	if err == nil {
+		s.durable = max(s.durable, n)
+	}
+	return err
 }
 
 // versionOf names a version of the head by its bytes, which never repeat.
@@ -170,7 +178,10 @@ func (s *Store) swapHead(ctx context.Context, old checkpoint.Version, data []byt
 	if err := s.linkHead(n, data); err != nil {
 		return err
 	}
-	if err := s.makeDurable(n); err != nil {
+	s.headMu.Lock()
+	err = s.syncHeads(n)
+	s.headMu.Unlock()
+	if err != nil {
 		return err
 	}
 	numbers, err := s.headNumbers()
