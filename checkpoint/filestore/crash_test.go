@@ -29,7 +29,8 @@ type fragile struct {
 	keep    vfs.CrashCloneCfg
 	left    *vfs.MemFS // what the crash has left
 	temps   int
-	before  func(step int) // is called before each step, if set
+	before  func(step int)         // is called before each step, if set
+	lacks   func(name string) bool // of a list, if set
 }
 
 type fault int
@@ -125,6 +126,9 @@ func (f *fragile) ReadDir(dir string) (entries []fs.DirEntry, err error) {
 		names, err := f.mem.List(dir)
 		slices.Sort(names)
 		for _, name := range names {
+			if f.lacks != nil && f.lacks(name) {
+				continue
+			}
 			info, statErr := f.mem.Stat(filepath.Join(dir, name))
 			err = errors.Join(err, statErr)
 			entries = append(entries, fs.FileInfoToDirEntry(info))

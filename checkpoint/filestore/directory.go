@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -122,7 +123,9 @@ func (s *Store) listDir(ctx context.Context, name, prefix string, yield func(che
 // removeStaleTemps removes the temporary files below dir that were last written before a
 // moment. Their writers have died: none writes one for so long.
 func (s *Store) removeStaleTemps(dir string, before time.Time) error {
-	fine := func(err error) bool { return err == nil || errors.Is(err, fs.ErrNotExist) }
+	fine := func(err error) bool {
+		return err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+	}
 	entries, err := s.sys.ReadDir(dir)
 	if !fine(err) {
 		return err

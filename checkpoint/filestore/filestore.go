@@ -43,6 +43,7 @@ type Store struct {
 
 	headMu  sync.Mutex
 	durable uint64 // heads up to this number are known to be
+	wrote   bool   // it has moved the head, or may have
 }
 
 var (

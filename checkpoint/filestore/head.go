@@ -32,7 +32,9 @@ const (
 // everybody else out, or loses it, as of a network file system, and does not know.
 //
 // Only the newest numbers are kept. Who was frozen for long may link one that others have
-// used and removed by then. So whoever has linked one looks how many have come after it.
+// used and removed by then. So whoever has linked one looks how many have come after it, and,
+// as a list may lack what comes and goes meanwhile, whether the head that it has read is
+// still there.
 //
 // A head that was replaced is emptied: if the newest is lost, the one before must not be
 // taken for it.
@@ -98,7 +100,7 @@ func (s *Store) readHead(ctx context.Context) (h numbered, err error) {
 		path := s.headPath(h.n)
 		h.data, err = s.readFile(path)
 		switch missing := errors.Is(err, fs.ErrNotExist); {
-		case missing && h.n == 0:
+		case missing && h.n == 0 && try > 1: // the first list may have been before the first number
 			return h, fmt.Errorf("read head in %s: %w", s.dir, checkpoint.ErrNotFound)
 		case err != nil && !missing:
 			return fail(err)
@@ -131,7 +133,7 @@ func (s *Store) makeDurable(n uint64) error {
 		return nil
 	}
 	err := s.syncHeads(n)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+	if !s.wrote && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return nil
 	}
 	return err
@@ -179,16 +181,21 @@ func (s *Store) swapHead(ctx context.Context, old checkpoint.Version, data []byt
 		return err
 	}
 	s.headMu.Lock()
+	s.wrote = true
 	err = s.syncHeads(n)
 	s.headMu.Unlock()
 	if err != nil {
 		return err
 	}
 	numbers, err := s.headNumbers()
-	if err != nil {
+	if err == nil && h.n > 0 {
+		_, err = s.sys.Lstat(s.headPath(h.n))
+	}
+	overtaken := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !overtaken {
 		return err
 	}
-	if last := newest(numbers); last >= n+headsKept {
+	if overtaken || newest(numbers) >= n+headsKept {
 		_ = s.sys.Remove(s.headPath(n)) // others remove it otherwise
 		return checkpoint.ErrHeadMoved
 	}
@@ -199,7 +206,10 @@ func (s *Store) swapHead(ctx context.Context, old checkpoint.Version, data []byt
 // linkHead makes a file the head with a number.
 func (s *Store) linkHead(n uint64, data []byte) error {
 	path := s.headPath(n)
-	temp, err := s.createTemp(filepath.Dir(path))
+	if err := s.makeDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	temp, err := s.createTemp(s.dir) // the list of heads stays short
 	if err != nil {
 		return err
 	}
@@ -229,7 +239,7 @@ func (s *Store) linkHead(n uint64, data []byte) error {
 func (s *Store) replaced(numbers []uint64, n uint64) {
 	if n == 1 {
 		_ = s.sys.Remove(s.headPath(0))
-	} else if empty, err := s.sys.CreateTemp(filepath.Join(s.dir, headsName), tempPrefix); err == nil {
+	} else if empty, err := s.sys.CreateTemp(s.dir, tempPrefix); err == nil {
 		if empty.Close() != nil || s.sys.Rename(empty.Name(), s.headPath(n-1)) != nil {
 			_ = s.sys.Remove(empty.Name())
 		}
