@@ -177,14 +177,7 @@ func (s *Store) swapHead(ctx context.Context, old checkpoint.Version, data []byt
 		return checkpoint.ErrHeadMoved
 	}
 	n := h.n + 1
-	if err := s.linkHead(n, data); err != nil {
-		return err
-	}
-	s.headMu.Lock()
-	s.wrote = true
-	err = s.syncHeads(n)
-	s.headMu.Unlock()
-	if err != nil {
+	if err := s.writeHead(n, data); err != nil {
 		return err
 	}
 	numbers, err := s.headNumbers()
@@ -201,6 +194,17 @@ func (s *Store) swapHead(ctx context.Context, old checkpoint.Version, data []byt
 	}
 	s.replaced(numbers, n)
 	return nil
+}
+
+// writeHead makes a file the head with a number, durably.
+func (s *Store) writeHead(n uint64, data []byte) error {
+	s.headMu.Lock()
+	defer s.headMu.Unlock()
+	s.wrote = true
+	if err := s.linkHead(n, data); err != nil {
+		return err
+	}
+	return s.syncHeads(n)
 }
 
 // linkHead makes a file the head with a number.
@@ -234,8 +238,8 @@ func (s *Store) linkHead(n uint64, data []byte) error {
 	return err
 }
 
-// replaced takes note that the newest of these heads is there in place of the one before.
-// What fails is harmless; the next ones remove it.
+// replaced cleans up after head n has taken the place of the one before, with these numbers
+// in use. What fails is harmless: later ones remove it.
 func (s *Store) replaced(numbers []uint64, n uint64) {
 	if n == 1 {
 		_ = s.sys.Remove(s.headPath(0))
@@ -256,14 +260,15 @@ func (s *Store) replaced(numbers []uint64, n uint64) {
 // is none, its error wraps checkpoint.ErrNotFound.
 func HeadFile(dir string) (string, error) {
 	s := &Store{dir: dir, sys: osSystem{}}
-	numbers, err := s.headNumbers()
-	if err != nil {
-		return "", err
+	for range 2 { // the first list may have been before the first number; see readHead
+		numbers, err := s.headNumbers()
+		if err != nil {
+			return "", err
+		}
+		path := s.headPath(newest(numbers))
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return path, err
+		}
 	}
-	path := s.headPath(newest(numbers))
-	_, err = os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("head in %s: %w", dir, checkpoint.ErrNotFound)
-	}
-	return path, err
+	return "", fmt.Errorf("head in %s: %w", dir, checkpoint.ErrNotFound)
 }

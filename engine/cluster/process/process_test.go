@@ -155,6 +155,26 @@ func (b *bench) assign() {
 	}})
 }
 
+// leads runs the topology master to its end, which must be a good one.
+func (b *bench) leads(all *sync.WaitGroup) {
+	all.Go(func() {
+		if err := process.Master(b.t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
+			b.t.Errorf("topology master: %v", err)
+		}
+	})
+}
+
+// works runs both workers of assign to their ends, which must be good ones.
+func (b *bench) works(all *sync.WaitGroup) {
+	for i := 1; i <= 2; i++ {
+		all.Go(func() {
+			if err := process.Worker(b.t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
+				b.t.Errorf("worker: %v", err)
+			}
+		})
+	}
+}
+
 // await waits for a status of the topology master that fits.
 func (b *bench) await(what string, fits func(cluster.RunStatus) bool) cluster.RunStatus {
 	b.t.Helper()
@@ -207,18 +227,8 @@ func TestRunsToTheEnd(t *testing.T) {
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
 	var all sync.WaitGroup
-	all.Go(func() {
-		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
-			t.Errorf("topology master: %v", err)
-		}
-	})
-	for i := 1; i <= 2; i++ {
-		all.Go(func() {
-			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-				t.Errorf("worker: %v", err)
-			}
-		})
-	}
+	b.leads(&all)
+	b.works(&all)
 	s := b.await("that it has finished", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseFinished })
 	all.Wait()
 	b.check()
@@ -239,13 +249,7 @@ func TestGoesOnWithoutTheCoordinationStore(t *testing.T) {
 	var all sync.WaitGroup
 	killed := make(chan error, 1)
 	go func() { killed <- process.Master(first, b.config(cluster.RoleMaster, "", 1)) }()
-	for i := 1; i <= 2; i++ {
-		all.Go(func() {
-			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-				t.Errorf("worker: %v", err)
-			}
-		})
-	}
+	b.works(&all)
 	b.await("that it has committed", func(s cluster.RunStatus) bool { return s.Committed > 0 })
 	kill()
 	if err := <-killed; !errors.Is(err, process.ErrInterrupted) {
@@ -306,18 +310,8 @@ func TestHeedsIntents(t *testing.T) {
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1})
 	b.assign()
 	var all sync.WaitGroup
-	all.Go(func() {
-		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
-			t.Errorf("topology master: %v", err)
-		}
-	})
-	for i := 1; i <= 2; i++ {
-		all.Go(func() {
-			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-				t.Errorf("worker: %v", err)
-			}
-		})
-	}
+	b.leads(&all)
+	b.works(&all)
 	s := b.await("that it runs", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseRunning })
 	if s.Active || s.Components[0].Emitted+s.Components[1].Emitted+s.Components[2].Emitted != 0 {
 		t.Errorf("an inactive topology tells %+v", s)
@@ -374,13 +368,7 @@ func TestReplacedMasterGivesWay(t *testing.T) {
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
 	b.assign()
 	var all sync.WaitGroup
-	for i := 1; i <= 2; i++ {
-		all.Go(func() {
-			if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-				t.Errorf("worker: %v", err)
-			}
-		})
-	}
+	b.works(&all)
 	dir := t.TempDir()
 	lead := func(incarnation uint64, once string) error {
 		c := b.config(cluster.RoleMaster, "", incarnation)

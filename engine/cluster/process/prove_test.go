@@ -2,14 +2,12 @@ package process_test
 
 import (
 	"bytes"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/isobar-io/isobar/checkpoint"
 	"github.com/isobar-io/isobar/engine/cluster"
-	"github.com/isobar-io/isobar/engine/cluster/process"
 )
 
 // anyRead reports whether anything was read of the input before the newest checkpoint.
@@ -54,18 +52,8 @@ func TestNewVersionProvesItself(t *testing.T) {
 			b.put(cluster.KeyIntent, cluster.Intent{Epoch: 2})
 			b.assign()
 			var all sync.WaitGroup
-			all.Go(func() {
-				if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
-					t.Errorf("topology master: %v", err)
-				}
-			})
-			for i := 1; i <= 2; i++ {
-				all.Go(func() {
-					if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-						t.Errorf("worker: %v", err)
-					}
-				})
-			}
+			b.leads(&all)
+			b.works(&all)
 			b.await("that it runs", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseRunning })
 			if c.input {
 				b.put(cluster.KeyIntent, cluster.Intent{Epoch: 2, Active: true})

@@ -1,7 +1,6 @@
 package process_test
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -21,13 +20,7 @@ func TestRenamedStateOnOtherMachines(t *testing.T) {
 	run := func(s engine.Start) error {
 		var all sync.WaitGroup
 		defer all.Wait()
-		for i := 1; i <= 2; i++ {
-			all.Go(func() {
-				if err := process.Worker(t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-					t.Errorf("worker: %v", err)
-				}
-			})
-		}
+		b.works(&all)
 		c := b.config(cluster.RoleMaster, "", 1)
 		c.Options = append(c.Options, engine.WithStart(s))
 		return process.Master(t.Context(), c)

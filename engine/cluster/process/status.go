@@ -55,7 +55,7 @@ func (m *leader) report(ctx context.Context) {
 	}
 	if m.Epoch > 1 {
 		m.write(ctx)
-		m.prove(ctx)
+		m.prove(ctx, tick.C)
 	}
 	for {
 		m.write(ctx)
@@ -108,7 +108,8 @@ const proofWait = 5 * time.Second
 // prove asks for a checkpoint, which shows that a version that is new works: behind its first
 // input, since without any even one that cannot process a tuple has a checkpoint. If none
 // comes for a while, that is all there is to prove.
-func (m *leader) prove(ctx context.Context) {
+// The status is written at each tick meanwhile.
+func (m *leader) prove(ctx context.Context, tick <-chan time.Time) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	late := time.NewTimer(proofWait)
@@ -121,6 +122,8 @@ func (m *leader) prove(ctx context.Context) {
 			})
 		case <-late.C:
 			waits = false
+		case <-tick:
+			m.write(ctx)
 		case <-m.changed:
 			m.write(ctx)
 		case <-ctx.Done():

@@ -28,11 +28,7 @@ func TestWorkersThatDoNotReachEachOtherAreInTheStatus(t *testing.T) {
 			}
 		})
 	}
-	all.Go(func() {
-		if err := process.Master(t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
-			t.Errorf("topology master: %v", err)
-		}
-	})
+	b.leads(&all)
 	first, kill := context.WithCancel(t.Context())
 	defer kill()
 	work(t.Context(), "s/1", "127.0.0.1", 1)
