@@ -22,6 +22,15 @@ func EncodeHead(h *Head) ([]byte, error) {
 	return encodeEnvelope(headKind, headVersion, h)
 }
 
+// HeadName returns what messages call the head of s: the name that s has for it, if it has a
+// method HeadName, or else "head".
+func HeadName(s Store) string {
+	if n, ok := s.(interface{ HeadName() string }); ok {
+		return n.HeadName()
+	}
+	return headKind
+}
+
 // DecodeHead takes a head from its bytes; name says in errors where they are from.
 // Errors wrap ErrDamaged, or ErrNewer if that is the reason.
 func DecodeHead(name string, data []byte) (*Head, error) {

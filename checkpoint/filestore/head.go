@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/isobar-io/isobar/checkpoint"
@@ -254,6 +255,15 @@ func (s *Store) replaced(numbers []uint64, n uint64) {
 			_ = s.sys.Remove(s.headPath(k))
 		}
 	}
+}
+
+// HeadName returns the slash-separated path of the head in the folder, for messages.
+func (s *Store) HeadName() string {
+	path, err := HeadFile(s.dir)
+	if err != nil {
+		return soleHeadName
+	}
+	return filepath.ToSlash(strings.TrimPrefix(path, s.dir+string(filepath.Separator)))
 }
 
 // HeadFile returns the path of the file that is the head of the store in a folder. If there

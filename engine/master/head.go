@@ -22,7 +22,7 @@ func readHead(ctx context.Context, cfg Config) (*checkpoint.Head, checkpoint.Ver
 	if err != nil {
 		return nil, "", Unreachable(fmt.Errorf("read the head of topology %q: %w", p.Topology, err))
 	}
-	h, err := checkpoint.DecodeHead("head", data)
+	h, err := checkpoint.DecodeHead(checkpoint.HeadName(s), data)
 	if err != nil {
 		return nil, "", fmt.Errorf("the head of topology %q%s cannot be used: %w: put back a copy of it; without it nothing tells what is committed", p.Topology, in(s), err)
 	}

@@ -190,7 +190,7 @@ func TestDamageIsNamed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("isobar head 1\n{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := call(t, "checkpoint", "list", data); code != exitFailed || !strings.Contains(errOut, "head in "+filepath.Join(data, "checkpoints", "words")+": damaged") {
+	if code, _, errOut := call(t, "checkpoint", "list", data); code != exitFailed || !strings.Contains(errOut, file+": damaged") {
 		t.Errorf("damaged head: exit code %d, %s", code, errOut)
 	}
 }

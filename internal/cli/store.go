@@ -103,7 +103,7 @@ func (a *archive) readHead(ctx context.Context) (*checkpoint.Head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the head of topology %q: %w", a.topology, err)
 	}
-	return checkpoint.DecodeHead("in "+strings.TrimSuffix(a.place.String(), "/")+"/"+a.topology, data)
+	return checkpoint.DecodeHead(strings.TrimSuffix(a.place.String(), "/")+"/"+a.topology+"/"+checkpoint.HeadName(a.store), data)
 }
 
 // with opens the one topology that is meant and calls do.

@@ -98,17 +98,6 @@ func (f *folder) write(t *testing.T, rel string, data []byte) {
 	}
 }
 
-// saidOf returns what errors call a file: a head is one to them, in whichever file it is.
-func saidOf(rel string) string {
-	switch {
-	case rel == "":
-		return ""
-	case path.Base(path.Dir(rel)) == "heads":
-		return "head"
-	}
-	return path.Base(rel)
-}
-
 // head returns the name of the head's file, "" if there is none.
 func (f *folder) head(t *testing.T) string {
 	t.Helper()
@@ -168,8 +157,8 @@ func (f *folder) refuses(t *testing.T, rel string, words ...string) {
 		t.Errorf("the run was not refused; output: %v", f.o.differs(f.im.want))
 		return
 	}
-	if !strings.Contains(err.Error(), saidOf(rel)) {
-		t.Errorf("the error does not name %s: %v", saidOf(rel), err)
+	if rel != "" && !strings.Contains(err.Error(), path.Base(rel)) {
+		t.Errorf("the error does not name %s: %v", path.Base(rel), err)
 	}
 	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
 		t.Errorf("the error says none of %q: %v", words, err)
@@ -245,7 +234,7 @@ func (f *folder) looks(t *testing.T, rel string, right map[string]string) {
 	for _, c := range commands {
 		complaint, failed := complaints[c]
 		switch {
-		case failed && !strings.Contains(complaint, saidOf(rel)):
+		case failed && !strings.Contains(complaint, path.Base(rel)):
 			t.Errorf("%s does not name the file: %s", c, complaint)
 		case !failed && out[c] != right[c]:
 			t.Errorf("%s prints\n%s\ninstead of\n%s", c, out[c], right[c])
