@@ -36,6 +36,11 @@ func (p place) holdHead(t *testing.T) (release func()) {
 	}
 }
 
+// some returns a corpus that is not counted before the first commit is noticed.
+func some(t *testing.T) *corpus {
+	return newCorpus(t, map[string]string{"a.txt": verses(0, 10_000), "b.txt": verses(10_000, 20_000)})
+}
+
 // interrupted starts a victim, awaits a commit, holds the head there, and
 // interrupts it. It returns when the process has said that it stops, with what was
 // committed before.
@@ -65,7 +70,7 @@ func (p *process) interrupt(t *testing.T) {
 }
 
 func TestInterruptTakesALastCheckpoint(t *testing.T) {
-	c := bibles(t, 4)
+	c := some(t)
 	p := newPlace(t, "victim")
 	v, before, release := interrupted(t, p, c)
 	release()
@@ -91,7 +96,7 @@ func TestInterruptTakesALastCheckpoint(t *testing.T) {
 }
 
 func TestSecondInterruptEndsAtOnce(t *testing.T) {
-	c := bibles(t, 4)
+	c := some(t)
 	p := newPlace(t, "victim")
 	v, before, release := interrupted(t, p, c)
 	v.interrupt(t)
@@ -108,7 +113,7 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 }
 
 func TestDataFolderBelongsToOneProcess(t *testing.T) {
-	c := bibles(t, 1)
+	c := small(t)
 	p := newPlace(t, "victim")
 	release := p.holdHead(t)
 	first := victim.start(t, p.victimArgs(c), p.heldBy())

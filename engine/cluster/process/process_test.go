@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -31,31 +32,33 @@ const (
 	keys = 100
 )
 
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // most of the time is waiting
+		panic(err)
+	}
+	m.Run()
+}
+
 // count counts tuples by key.
 type count struct {
-	state string // the name of its state
+	b     *bench
 	total *txn.Aggregate[int64]
 }
 
 func (*count) DeclareOutputFields(d *txn.OutputDeclarer) { d.Declare("word", "total") }
 
-// password is what the last counter that was opened could see.
-var password atomic.Value
-
-// opening and executing, if they are set, are called by counters before anything else.
-var opening, executing atomic.Pointer[func()]
-
 func (c *count) Open(ctx *txn.Context, s *txn.State) error {
-	if f := opening.Load(); f != nil {
+	if f := c.b.opening.Load(); f != nil {
 		(*f)()
 	}
-	password.Store(ctx.Credentials()["password"])
-	c.total = txn.NewAggregate(s, c.state, txn.Sum())
+	c.b.password.Store(ctx.Credentials()["password"])
+	c.total = txn.NewAggregate(s, c.b.state, txn.Sum())
 	return nil
 }
 
 func (c *count) Execute(*tuple.Tuple, *txn.Collector) error {
-	if f := executing.Load(); f != nil {
+	if f := c.b.executing.Load(); f != nil {
 		(*f)()
 	}
 	return c.total.Add(1)
@@ -84,6 +87,10 @@ type bench struct {
 	state  string        // of the counters
 	epoch  uint64        // of the version
 	every  time.Duration // between barriers
+
+	password atomic.Value // what the last counter that was opened could see
+	// opening and executing, if they are set, are called by counters before anything else.
+	opening, executing atomic.Pointer[func()]
 }
 
 func newBench(t *testing.T, tuples uint64, rate float64) *bench {
@@ -105,7 +112,7 @@ func (b *bench) config(role cluster.Role, worker string, incarnation uint64) pro
 			Emit: func(i uint64, out *txn.Collector) { out.Emit1(tuple.String(fmt.Sprintf("w%d", i%keys))) },
 		})
 	}, 2)
-	tb.SetBolt("count", func() txn.Bolt { return &count{state: b.state} }, 2).FieldsGrouping("words", "word")
+	tb.SetBolt("count", func() txn.Bolt { return &count{b: b} }, 2).FieldsGrouping("words", "word")
 	tb.SetBolt("sink", func() txn.Bolt { return filesink.NewLatest(b.out) }, 1).GlobalGrouping("count")
 	topo, err := tb.Build()
 	if err != nil {
@@ -175,6 +182,14 @@ func (b *bench) works(all *sync.WaitGroup) {
 	}
 }
 
+// run runs the topology master and both workers, active.
+func (b *bench) run(all *sync.WaitGroup) {
+	b.put(cluster.KeyIntent, cluster.Intent{Epoch: b.epoch, Active: true})
+	b.assign()
+	b.leads(all)
+	b.works(all)
+}
+
 // await waits for a status of the topology master that fits.
 func (b *bench) await(what string, fits func(cluster.RunStatus) bool) cluster.RunStatus {
 	b.t.Helper()
@@ -224,11 +239,8 @@ func (b *bench) check() {
 func TestRunsToTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100_000, 0)
-	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
-	b.assign()
 	var all sync.WaitGroup
-	b.leads(&all)
-	b.works(&all)
+	b.run(&all)
 	s := b.await("that it has finished", func(s cluster.RunStatus) bool { return s.Phase == cluster.PhaseFinished })
 	all.Wait()
 	b.check()
@@ -316,7 +328,7 @@ func TestHeedsIntents(t *testing.T) {
 	if s.Active || s.Components[0].Emitted+s.Components[1].Emitted+s.Components[2].Emitted != 0 {
 		t.Errorf("an inactive topology tells %+v", s)
 	}
-	if got := password.Load(); got != "xyzzy" {
+	if got := b.password.Load(); got != "xyzzy" {
 		t.Errorf("a component sees the password %q", got)
 	}
 	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})

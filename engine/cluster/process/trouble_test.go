@@ -1,38 +1,19 @@
 package process_test
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/isobar-io/isobar/engine/cluster"
-	"github.com/isobar-io/isobar/engine/cluster/process"
 )
-
-// run runs the topology master and two workers to the end.
-func (b *bench) run(all *sync.WaitGroup) {
-	b.put(cluster.KeyIntent, cluster.Intent{Epoch: 1, Active: true})
-	b.assign()
-	all.Go(func() {
-		if err := process.Master(b.t.Context(), b.config(cluster.RoleMaster, "", 1)); err != nil {
-			b.t.Errorf("topology master: %v", err)
-		}
-	})
-	for i := 1; i <= 2; i++ {
-		all.Go(func() {
-			if err := process.Worker(b.t.Context(), b.config(cluster.RoleWorker, fmt.Sprintf("s/%d", i), uint64(i))); err != nil {
-				b.t.Errorf("worker: %v", err)
-			}
-		})
-	}
-}
 
 // Case: an executor crashed, reporting that failed, and the process lived on without it. Here
 // counters panic while the coordination store is away, with texts that are larger than any
 // record of it: they are restarted all the same, nothing is lost, and it is told later.
 func TestPanicsWhileTheCoordinationStoreIsAway(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, 400_000, 40_000)
 	var all sync.WaitGroup
 	b.run(&all)
@@ -45,8 +26,7 @@ func TestPanicsWhileTheCoordinationStoreIsAway(t *testing.T) {
 			panic(strings.Repeat("no! ", 1<<19))
 		}
 	}
-	executing.Store(&fail)
-	defer executing.Store(nil)
+	b.executing.Store(&fail)
 	before := b.commits()
 	b.until("the panics, and commits after them", func() bool { return left.Load() < 0 && b.commits() >= before+3 })
 	b.server.Start()
@@ -73,8 +53,7 @@ func TestSlowComponentsCostNoWorker(t *testing.T) {
 	b.lease = 400e6
 	open := make(chan struct{})
 	wait := func() { <-open }
-	opening.Store(&wait)
-	defer opening.Store(nil)
+	b.opening.Store(&wait)
 	var all sync.WaitGroup
 	b.run(&all)
 	var since int64
